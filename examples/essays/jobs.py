@@ -14,7 +14,7 @@ import httpx
 from essays import store
 from essays.forms import Draft
 from essays.status import why
-from penstock import Ended, Fail, Job, Penstock, Retries, Retry
+from penstock import Fail, FinishedJob, Job, Penstock, Retries, Retry
 from protect import PENSTOCK
 
 AI_SERVICE_URL = os.environ.get("AI_SERVICE_URL") or "http://127.0.0.1:8001"
@@ -51,7 +51,7 @@ async def analyze(submission_id: int, job: Job) -> dict[str, Any]:
 
 
 @analyze.on_finish
-async def store_result(job: Ended, conn: asyncpg.Connection) -> None:
+async def store_result(job: FinishedJob, conn: asyncpg.Connection) -> None:
     """Move our row with the job: this runs in the transaction that ends it."""
     error = None if job.status == "succeeded" else why(job.status, job.error)
     await store.finish(conn, job.payload["submission_id"], result=job.result, error=error)

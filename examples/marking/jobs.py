@@ -14,7 +14,7 @@ from marking import store
 from marking.assignments import ASSIGNMENTS
 from marking.errors import Wrong
 from marking.marks import mark_of
-from penstock import Ended
+from penstock import FinishedJob
 from penstock.client.config.toml import load
 
 QUEUE = "marking"
@@ -32,7 +32,7 @@ mark = app.kinds["mark"]
 
 
 @mark.on_finish
-async def write_mark(job: Ended, conn: asyncpg.Connection) -> None:
+async def write_mark(job: FinishedJob, conn: asyncpg.Connection) -> None:
     """Told of each end once: the note that it is due goes in the same transaction as the mark."""
     found = mark_of(job.result) if job.status == "succeeded" else None
     if found is not None:

@@ -10,7 +10,7 @@ from uuid import UUID
 
 import asyncpg
 
-from penstock import Ended, Job, Penstock, Retries
+from penstock import FinishedJob, Job, Penstock, Retries
 from scanner import rules, store
 from scanner.behaviours import Behaviour, act
 from scanner.ends import end_of
@@ -62,7 +62,7 @@ def scan(
 
 
 @scan.on_finish
-async def close(job: Ended, conn: asyncpg.Connection) -> None:
+async def close(job: FinishedJob, conn: asyncpg.Connection) -> None:
     """Move our row with the job: this runs in the transaction that ends it."""
     end = end_of(job.status, job.result, job.error)
     await store.finish(conn, UUID(job.payload["submission_id"]), end)

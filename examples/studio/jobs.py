@@ -10,7 +10,7 @@ import asyncpg
 import httpx
 from pydantic import Field
 
-from penstock import Ended, Fail, Job, Penstock, Retries
+from penstock import Fail, FinishedJob, Job, Penstock, Retries
 from penstock.client.tickets import BatchTicket
 from penstock.failures.verdict import Charge
 from studio import model, store
@@ -112,7 +112,7 @@ async def _may_fail(job: Job) -> bool:
     return bool(now["failures"] + 1 < now["max_attempts"])
 
 
-async def record(job: Ended, conn: asyncpg.Connection) -> None:
+async def record(job: FinishedJob, conn: asyncpg.Connection) -> None:
     """Write the history and keep what is paid for, in the transaction that ends the job."""
     wanted, each = job.payload["images"], SOLD[job.kind].prices[job.payload["quality"]]
     now = await store.read_job(conn, job.id)
@@ -143,7 +143,7 @@ for _kind in KINDS.values():
     _kind.on_finish(record)
 
 
-def _pictures(job: Ended, now: dict[str, Any]) -> list[dict[str, Any]]:
+def _pictures(job: FinishedJob, now: dict[str, Any]) -> list[dict[str, Any]]:
     """What came of it: all, or up to the moment in which it was cancelled, or why nothing did."""
     if job.status == "succeeded":
         found: list[dict[str, Any]] = job.result["pictures"]

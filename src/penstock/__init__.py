@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from penstock.client.sources import Constant, Field
     from penstock.client.tickets import Batch, BatchTicket, Ticket
     from penstock.engine.jobs.info import JobInfo
-    from penstock.engine.jobs.on_finish import Ended
+    from penstock.engine.jobs.on_finish import FinishedJob
     from penstock.errors import (
         Conflict,
         DiskFull,
@@ -44,9 +44,9 @@ __all__ = [
     "Constant",
     "DiskFull",
     "EmbeddedFailed",
-    "Ended",
     "Fail",
     "Field",
+    "FinishedJob",
     "InsufficientCredits",
     "Invalid",
     "Job",
@@ -85,7 +85,7 @@ _MODULES = {
     "penstock.client.sources": ("Constant", "Field"),
     "penstock.client.tickets": ("Batch", "BatchTicket", "Ticket"),
     "penstock.engine.jobs.info": ("JobInfo",),
-    "penstock.engine.jobs.on_finish": ("Ended",),
+    "penstock.engine.jobs.on_finish": ("FinishedJob",),
     "penstock.models.handlers.job": ("Job",),
     "penstock.models.handlers.exceptions": ("Cancel", "Fail", "Retry", "Snooze"),
 }

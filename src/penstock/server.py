@@ -109,8 +109,8 @@ class AppRunner:
             await drive.end(queue)
         finally:
             conn.terminate()
-        # A job whose handler did not stop counts as neither: it is recovered after its lease.
-        return Worked(max(0, ran.processed - ran.given_back), ran.given_back)
+        # One that would not end is neither: the lease settles it.
+        return Worked(max(0, ran.processed - ran.released), ran.released)
 
     def leave(self) -> None:
         """Release the running jobs, since the server stops."""

@@ -272,8 +272,8 @@ def test_9_a_handler_that_raises(desk: Desk) -> None:
 def test_10_a_forgotten_await(desk: Desk) -> None:
     logged, note = fails(desk, "forget")
     assert logged == (
-        "NOW WARNING penstock.worker: the result of a job cannot be kept, what its handler at"
-        " FOLDER/shop.py:27 returned: see the job's error job=JOB kind=forget"
+        "NOW WARNING penstock.worker: the result that the handler at"
+        " FOLDER/shop.py:27 returned cannot be kept: see the job's error job=JOB kind=forget"
     )
     assert note == (
         "bug: result is not JSON: result.sent is a coroutine of `send`, which nobody awaited: write"
@@ -292,8 +292,8 @@ def test_10_a_forgotten_await(desk: Desk) -> None:
 def test_11_a_result_that_is_not_json(desk: Desk) -> None:
     logged, note = fails(desk, "collect")
     assert logged == (
-        "NOW WARNING penstock.worker: the result of a job cannot be kept, what its handler at"
-        " FOLDER/shop.py:22 returned: see the job's error job=JOB kind=collect"
+        "NOW WARNING penstock.worker: the result that the handler at"
+        " FOLDER/shop.py:22 returned cannot be kept: see the job's error job=JOB kind=collect"
     )
     assert note == (
         "bug: result is not JSON: result.seen is a set; it may be a dict with text for keys, a"

@@ -6,7 +6,7 @@ import asyncpg
 import pytest
 
 from penstock import Fail, Misconfigured, Penstock, Retries, Retry
-from penstock.engine.jobs.on_finish import Ended
+from penstock.engine.jobs.on_finish import FinishedJob
 from penstock.errors import JobFailed, NotFound
 
 
@@ -98,7 +98,7 @@ async def test_what_a_job_submits_runs_too_and_hooks_are_told(app: Penstock) -> 
         await child.submit()
 
     @child.on_finish
-    async def note(job: Ended, conn: asyncpg.Connection) -> None:
+    async def note(job: FinishedJob, conn: asyncpg.Connection) -> None:
         assert await conn.fetchval("select 1") == 1
         told.append((job.kind, job.status))
 

@@ -28,7 +28,7 @@ PUBLIC = {
     "BatchTicket": "penstock.client.tickets",
     "Job": "penstock.models.handlers.job",
     "JobInfo": "penstock.engine.jobs.info",
-    "Ended": "penstock.engine.jobs.on_finish",
+    "FinishedJob": "penstock.engine.jobs.on_finish",
     "Retry": "penstock.models.handlers.exceptions",
     "Fail": "penstock.models.handlers.exceptions",
     "Field": "penstock.client.sources",

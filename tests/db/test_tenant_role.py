@@ -62,8 +62,8 @@ async def test_without_the_role_all_is_closed_until_someone_makes_it(server: Emb
     assert await said(server) == Finding(
         "tenants",
         "warning",
-        f"there is no role {TENANT}, so no account can be shown its own rows in SQL",
-        f"Where that is wanted, a superuser runs `create role {TENANT}; grant {TENANT} to {ROLE};`,"
+        f"there is no role {TENANT}, so no account can see its own rows in SQL",
+        f"If you need that, a superuser runs `create role {TENANT}; grant {TENANT} to {ROLE};`,"
         " and then `penstock migrate up` opens them.",
     )
     # Another way up changes nothing, and fails at nothing.
@@ -73,7 +73,7 @@ async def test_without_the_role_all_is_closed_until_someone_makes_it(server: Emb
     assert await said(server) == Finding(
         "tenants",
         "warning",
-        f"role {TENANT} was not given anything to see yet",
+        f"role {TENANT} has no rights on any table or view yet",
         "Run `penstock migrate up` as the owner of the schema.",
     )
     assert await move_up(server) == migrations.Moved(moved.current, ())

@@ -9,7 +9,7 @@ import asyncpg
 import pytest
 
 from penstock import Penstock, Retries
-from penstock.engine.jobs.on_finish import Ended
+from penstock.engine.jobs.on_finish import FinishedJob
 from penstock.failures.frames import MOST, frames_of
 from support.factory import call_back, claim, hand_over, queue, read, submit, worker
 from support.worker.crew import until_finished, working
@@ -109,7 +109,7 @@ async def test_an_on_finish_that_fails_has_its_frames_too(
         return "paid"
 
     @paid.on_finish
-    async def bill(_job: Ended, _conn: asyncpg.Connection) -> None:
+    async def bill(_job: FinishedJob, _conn: asyncpg.Connection) -> None:
         parse(PUPIL)
 
     async with working(database, app, poll=0.1, tracebacks=tracebacks):

@@ -25,7 +25,7 @@ import httpx
 from fire.logs import Act, Log, Word, model_name
 from penstock import Fail, Job, Retries
 from penstock.client.config.toml import load
-from penstock.engine.jobs.on_finish import Ended
+from penstock.engine.jobs.on_finish import FinishedJob
 
 FOLDER = Path(os.environ["FIRE_FOLDER"])
 MODEL = os.environ["FIRE_MODEL"]
@@ -54,7 +54,7 @@ app.plan("single", concurrency=1)
 _log = Log(FOLDER)
 
 
-def note(job: Job | Ended, word: Word) -> None:
+def note(job: Job | FinishedJob, word: Word) -> None:
     _log.write(
         Act(
             job=str(job.id),
@@ -134,7 +134,7 @@ async def paint(job: Job, tag: str, images: int, fails: bool = False) -> dict[st
 
 
 @paint.on_finish
-async def keep(job: Ended, conn: asyncpg.Connection) -> None:
+async def keep(job: FinishedJob, conn: asyncpg.Connection) -> None:
     await conn.execute(
         "insert into public.fire_done (job_id, attempt) values ($1, $2)", job.id, job.attempt
     )

@@ -6,7 +6,7 @@ from uuid import UUID
 import asyncpg
 import pytest
 
-from penstock import Ended
+from penstock import FinishedJob
 from penstock.security import callback_token
 from penstock.security.roots import Roots
 from support import factory
@@ -23,7 +23,7 @@ class Told:
         self.ends: list[tuple[UUID, str, Any]] = []
         self._failing = failing
 
-    async def __call__(self, job: Ended, conn: asyncpg.Connection) -> None:
+    async def __call__(self, job: FinishedJob, conn: asyncpg.Connection) -> None:
         if self._failing:
             self._failing -= 1
             raise ValueError
@@ -35,7 +35,7 @@ async def _handed_over(site: Site, conn: asyncpg.Connection, told: Told) -> tupl
     @site.penstock.job(queue=site.penstock.queue("q"), name="f")
     async def plain(n: int) -> None: ...
 
-    async def on_finish(job: Ended, own: asyncpg.Connection) -> None:
+    async def on_finish(job: FinishedJob, own: asyncpg.Connection) -> None:
         await told(job, own)
 
     plain.on_finish(on_finish)

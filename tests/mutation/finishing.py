@@ -55,7 +55,7 @@ async def upkeep_gives_no_start_back_twice(s: Scene) -> None:
     assert (await factory.read(s.conn, row["id"]))["recovery"]["count"] == 0
 
 
-@catches("_move_to_finished: owner", "_settle_jobs: busy, owner")
+@catches("_move_to_finished: owner", "_settle_jobs: locked, owner")
 async def another_worker_ends_nothing_and_is_not_told_to_try_again(s: Scene) -> None:
     _, row = await s.running()
     [told] = await factory.finish(s.conn, await s.worker(), [row])
@@ -69,7 +69,7 @@ async def another_worker_gives_nothing_back(s: Scene) -> None:
     assert (told["verdict"], await s.status(row["id"])) == ("stale", "running")
 
 
-@catches("_move_to_finished: token", "_settle_jobs: busy, token")
+@catches("_move_to_finished: token", "_settle_jobs: locked, token")
 async def a_wrong_token_ends_nothing_and_is_not_told_to_try_again(s: Scene) -> None:
     _, row = await s.awaiting()
     assert await factory.call_back(s.conn, row["id"], 1, "another one") == "invalid"
@@ -109,7 +109,7 @@ async def a_report_without_a_worker_is_refused(s: Scene) -> None:
 
 
 async def _with_its_account_held(s: Scene, outcome: str) -> None:
-    """An app has submitted for the account and not committed: busy, and nobody waits."""
+    """An app has submitted for the account and not committed: locked, and nobody waits."""
     await factory.plan(s.conn, concurrency=1)
     worker, row = await s.running(account="a")
     app, finisher = await s.connect(), await s.connect()
@@ -117,7 +117,7 @@ async def _with_its_account_held(s: Scene, outcome: str) -> None:
         await factory.submit(app, account="a")
         call = factory.finish(finisher, worker, [row], outcome)
         [told] = await s.does_not_wait(finisher, call)
-        assert told["verdict"] == "busy"
+        assert told["verdict"] == "locked"
     [told] = await factory.finish(s.conn, worker, [row], outcome)
     assert told["verdict"] == "done"
 
@@ -168,7 +168,7 @@ async def a_finish_does_not_wait_for_an_app_that_asks_to_cancel(s: Scene) -> Non
     async with app.transaction():
         await app.execute("select penstock.cancel_job($1)", row["id"])
         [told] = await s.does_not_wait(finisher, factory.finish(finisher, worker, [row]))
-        assert told["verdict"] == "busy"
+        assert told["verdict"] == "locked"
 
 
 @catches("_move_to_finished: final", raises=asyncpg.NotNullViolationError, match="status")
@@ -192,7 +192,7 @@ async def what_has_no_attempts_left_is_not_given_back(s: Scene) -> None:
     assert await s.status(row["id"]) == "running"
 
 
-@catches("_settle_jobs: busy, fence")
+@catches("_settle_jobs: locked, fence")
 async def an_earlier_start_is_not_told_to_try_again(s: Scene) -> None:
     """It is upkeep's: told by a worker, the owner would say so too."""
     worker, first = await s.running()
@@ -201,7 +201,7 @@ async def an_earlier_start_is_not_told_to_try_again(s: Scene) -> None:
     assert await s.settle(first["id"], 1, "lost") == "stale"
 
 
-@catches("_settle_jobs: busy, started")
+@catches("_settle_jobs: locked, started")
 async def a_start_that_has_ended_is_not_told_to_try_again(s: Scene) -> None:
     worker, row = await s.running()
     await factory.finish(s.conn, worker, [row], "retry")

@@ -131,7 +131,7 @@ async def a_worker_hands_over_no_job_of_another(s: Scene) -> None:
     assert await s.status(row["id"]) == "running"
 
 
-@catches("hand_over_jobs: busy, fence")
+@catches("hand_over_jobs: locked, fence")
 async def an_earlier_start_is_not_told_to_try_again(s: Scene) -> None:
     worker, first = await s.running()
     await factory.finish(s.conn, worker, [first], "retry", delay="0")
@@ -139,11 +139,11 @@ async def an_earlier_start_is_not_told_to_try_again(s: Scene) -> None:
     assert await factory.hand_over(s.conn, worker, first, SIGN) == "stale"
 
 
-@catches("hand_over_jobs: busy, owner")
+@catches("hand_over_jobs: locked, owner")
 async def another_worker_is_not_told_to_try_again(s: Scene) -> None:
     worker, row = await s.running()
     other, app = await s.worker(), await s.connect()
     async with app.transaction():
         await app.execute("select penstock.cancel_job($1)", row["id"])
-        assert await factory.hand_over(s.conn, worker, row, SIGN) == "busy"
+        assert await factory.hand_over(s.conn, worker, row, SIGN) == "locked"
         assert await factory.hand_over(s.conn, other, row, SIGN) == "stale"

@@ -184,7 +184,7 @@ class Workers(Lifecycle):
         busy = self.runs_behind(held)
         expected: Counter[tuple[UUID, str]] = Counter()
         for job in jobs:
-            expected[job.id, "busy" if busy(job) else "done"] += 1
+            expected[job.id, "locked" if busy(job) else "done"] += 1
         stale = [start for start in self._ended_starts() if start.worker == worker]
         extra = [pick(stale, n)] if late and stale else []
         expected.update((start.job, "stale") for start in extra)
@@ -262,7 +262,7 @@ class Workers(Lifecycle):
         with self.world.held(held):
             verdict = self.world.call_back(job.id, job.attempt, job.token, outcome)
         if self.runs_behind(held)(job):
-            assert verdict == "busy"
+            assert verdict == "locked"
             return
         assert verdict == "accepted"
         token, number = job.token, job.attempt

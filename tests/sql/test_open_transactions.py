@@ -104,7 +104,7 @@ async def test_a_hand_over_does_not_wait_for_a_cancel(
     args = worker, [row["id"] for row in started], ["sixteen letters or more"] * 2
     async with app.transaction():
         await app.execute("select penstock.cancel_job($1)", started[0]["id"])
-        assert [row[0] for row in await conn.fetch(sql, *args)] == ["busy", "done"]
+        assert [row[0] for row in await conn.fetch(sql, *args)] == ["locked", "done"]
     assert [row[0] for row in await conn.fetch(sql, *args)] == ["done", "stale"]
 
 

@@ -1,1 +1,1 @@
-"""The SQL core in Python: one method per SQL function, rows in, values out, no decisions."""
+"""The SQL core in Python: a method for each SQL function, from rows to values, no decisions."""

@@ -62,10 +62,10 @@ class Engine:
         frugal: bool = False,
         answer_seconds: float | None = None,
     ) -> Self:
-        """Connect to a database whose schema is in place.
+        """Connect to a database that has the schema.
 
-        `frugal`: through a pooler that gives each transaction another session. `answer_seconds`:
-        a call that takes longer raises Unavailable, and its connection is given up.
+        `frugal`: use a pooler that gives each transaction another session. `answer_seconds`: a call
+        that takes longer raises Unavailable, and its connection is closed.
         """
         with translated():
             pool = await open_pool(
@@ -74,9 +74,9 @@ class Engine:
         return cls(pool)
 
     def within(self, seconds: float) -> Self:
-        """The same engine for callers who cannot wait for longer: then a call is Unavailable.
+        """The same engine for callers who cannot wait for longer: their calls raise Unavailable.
 
-        Whether it took effect is not known. A commit that waits for its standby is such a call.
+        Whether such a call took effect is not known. A commit that waits for its standby is one.
         """
         return type(self)(self._pool, within_seconds=seconds)
 
@@ -84,7 +84,7 @@ class Engine:
         await self._pool.close()
 
     def renew(self) -> None:
-        """Close each connection when it is next free; others take their place."""
+        """Close each connection when it is next free; new ones replace them."""
         self._pool.expire()
 
     async def __aenter__(self) -> Self:

@@ -1,4 +1,4 @@
-"""What keeps the house in order, in bounded steps that any process may run at any time."""
+"""Upkeep, in bounded steps that any process may run at any time."""
 
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -7,14 +7,14 @@ from uuid import UUID
 from penstock.engine.statements import Statements, as_row
 from penstock.engine.states import STATUSES, JobStatus
 
-# Steps of one call while there is more to add up: an hour each, where upkeep has been away. Few,
-# since who does it has other things to see to.
+# The steps of one call if there is more to add up: an hour each, after upkeep did not run. Few,
+# since the caller has other work, too.
 _STEPS = 10
 
 
 @dataclass(frozen=True, slots=True)
 class Recovered:
-    """A start that nobody ended, and what became of its job."""
+    """An attempt that no worker finished, and what became of its job."""
 
     job_id: UUID
     outcome: str
@@ -24,7 +24,7 @@ class Recovered:
 
 @dataclass(frozen=True, slots=True)
 class Violation:
-    """A breach of an invariant of lifecycle.sql: there should be none, ever."""
+    """A violation of an invariant of lifecycle.sql: there should never be any."""
 
     invariant: str
     subject: str
@@ -33,7 +33,7 @@ class Violation:
 
 @dataclass(frozen=True, slots=True)
 class Repair:
-    """A counter that was wrong: what it said, what it says now."""
+    """A counter that was wrong: its value before and after."""
 
     what: str
     subject: str
@@ -58,10 +58,10 @@ class Upkeep(Statements):
         alone: bool = False,
         judge: bool = True,
     ) -> list[Recovered]:
-        """End starts whose worker is lost, whose time is over, or that make no progress.
+        """Recover attempts whose worker is lost, whose time is over, or that make no progress.
 
-        Nothing in a session younger than `grace`; with `alone`, nothing while another is at it;
-        without `judge`, no worker is given up that was not before.
+        A session younger than `grace` recovers nothing. With `alone`, nothing is done while another
+        session recovers. Without `judge`, no further worker is declared lost.
         """
         rows = await self._rows(
             as_row,
@@ -75,40 +75,40 @@ class Upkeep(Statements):
         ]
 
     async def any_lease_expired(self) -> bool:
-        """Whether there is a worker to be given up, for who may not judge yet."""
+        """Whether some worker's lease has expired; for sessions that may not yet recover."""
         return await self._value(bool, "select penstock.any_lease_expired()")
 
     async def server_time(self) -> datetime:
-        """What the server's own clock says."""
+        """The time of the server's clock."""
         now: datetime
         [now] = await self._values("select penstock.server_time()")
         return now
 
     async def clock_went_back(self) -> None:
-        """The server's clock was set back: measure anew what was dated in the future."""
+        """The server's clock was set back: measure again what has a time in the future."""
         await self._fetch("select penstock.clock_went_back()", ())
 
     async def make_partitions(self) -> int:
-        """Partitions of history for the coming days; how many were missing."""
+        """Make partitions of history for the coming days; return how many were missing."""
         return await self._value(int, "select penstock.make_partitions()")
 
     async def prune(self) -> list[Pruned]:
-        """Drop what retention no longer keeps."""
+        """Delete what is older than its retention."""
         rows = await self._fetch("select what, rows from penstock.prune_history()", ())
         return [Pruned(row["what"], row["rows"]) for row in rows]
 
     async def sweep_uploads(self) -> int:
-        """Remove files that no job took, or took too long ago; how many."""
+        """Remove files that no job used, or that were last used long ago; return how many."""
         return await self._value(int, "select penstock.sweep_uploads()")
 
     async def measure_waits(self) -> bool:
-        """Measure what places and waits are told by; False where another just did."""
+        """Measure the data for positions and ETAs; False if another session just did."""
         return await self._value(bool, "select penstock.measure_waits()")
 
     async def roll_up(self, *, steps: int = _STEPS) -> bool:
-        """Add up by the hour what has ended since the last time; whether there is more to do.
+        """Add up, by the hour, jobs that finished since the last time; whether there is more to do.
 
-        Nothing where another is at it.
+        It does nothing if another session is doing it.
         """
         for _ in range(steps):
             if not await self._value(bool, "select penstock.roll_up()"):
@@ -116,11 +116,11 @@ class Upkeep(Statements):
         return True
 
     async def check(self) -> list[Violation]:
-        """Look for a breach of every invariant."""
+        """Search for violations of every invariant."""
         rows = await self._fetch("select invariant, subject, detail from penstock.check()", ())
         return [Violation(row["invariant"], row["subject"], row["detail"]) for row in rows]
 
     async def reconcile(self) -> list[Repair]:
-        """Repair counters from what they count; nothing to do on a sound system."""
+        """Repair counters from the rows that they count; a sound system needs no repair."""
         rows = await self._fetch("select what, subject, was, now from penstock.reconcile()", ())
         return [Repair(row["what"], row["subject"], row["was"], row["now"]) for row in rows]

@@ -19,7 +19,7 @@ Answer = dict[str, Any]
 """A plain dict in the form of the contract: it is shown or sent."""
 
 AGAIN_SECONDS = (0.005, 0.02, 0.08, 0.3)
-"""Pauses before a statement is run again that met another transaction."""
+"""Pauses before a statement that conflicted with another transaction is repeated."""
 
 _log = logging.getLogger("penstock.engine")
 
@@ -30,7 +30,7 @@ def as_row(*columns: Any) -> Any:
 
 
 class Statements:
-    """The statements of one noun. Each part of the engine is such, a method for each function."""
+    """The statements of one noun: each part of the engine has a method for each SQL function."""
 
     def __init__(self, fetch: Fetch) -> None:
         self._fetch = fetch
@@ -40,7 +40,7 @@ class Statements:
         return self._fetch if conn is None else borrow(conn)
 
     async def _rows(self, make: Callable[..., T], sql: str, *args: Any) -> list[T]:
-        """Return what `make` makes of the columns of each row."""
+        """Apply `make` to the columns of each row."""
         return [make(*row.values()) for row in await self._fetch(sql, args)]
 
     async def _values(self, sql: str, *args: Any) -> list[Any]:
@@ -52,12 +52,12 @@ class Statements:
         return dict([row.values() for row in await self._fetch(sql, args)])
 
     async def _value(self, make: Callable[[Any], T], sql: str, *args: Any) -> T:
-        """Return what `make` makes of the only column of the only row."""
+        """Apply `make` to the only column of the only row."""
         [value] = await self._values(sql, *args)
         return make(value)
 
     async def _json(self, sql: str, args: Sequence[Any], conn: Any) -> Answer:
-        """Return the JSON that a statement answers, also on the caller's connection."""
+        """The JSON that a statement returns, also on the caller's connection."""
         [row] = await self._on(conn)(sql, args)
         [value] = row.values()
         # Some drivers leave jsonb as text.
@@ -74,7 +74,7 @@ class PooledStatements:
         self._within_seconds = within_seconds
 
     async def fetch(self, sql: str, args: Sequence[Any]) -> Rows:
-        """Run one statement, which is a transaction: undone as a whole, it may be run again."""
+        """Run one statement. It is a transaction, undone as a whole, so it may be run again."""
         loop = asyncio.get_running_loop()
         ends = None if self._within_seconds is None else loop.time() + self._within_seconds
         with translated():
@@ -83,7 +83,7 @@ class PooledStatements:
                     return await self._pool.fetch(sql, *args, within_seconds=_left(ends))
                 except (asyncpg.SerializationError, asyncpg.DeadlockDetectedError) as error:
                     _log.info("a statement is run again: %s", type(error).__name__)
-                # Not all at the same moment, or they meet again.
+                # At random moments, or the same transactions conflict again.
                 await asyncio.sleep(pause * random.uniform(0.5, 1.5))  # noqa: S311  # no secret
             return await self._pool.fetch(sql, *args, within_seconds=_left(ends))
 
@@ -106,12 +106,12 @@ class PooledStatements:
 
 
 def _left(ends: float | None) -> float | None:
-    """Seconds until that time of the loop; None: no end was set."""
+    """Seconds until that time of the loop; None: no limit was set."""
     return None if ends is None else max(0.0, ends - asyncio.get_running_loop().time())
 
 
 async def _undo(conn: asyncpg.Connection, transaction: asyncpg.transaction.Transaction) -> None:
-    """Roll back; a server that stands still does not answer, and keeps nobody here."""
+    """Roll back; a server that does not answer must not block the caller."""
     if conn.is_closed():
         return
     try:

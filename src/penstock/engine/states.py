@@ -7,7 +7,7 @@ class JobStatus(StrEnum):
     SCHEDULED = "scheduled"  # not due yet: delayed or backing off
     QUEUED = "queued"
     RUNNING = "running"
-    AWAITING = "awaiting"  # handed over; its callback is due
+    AWAITING = "awaiting"  # dispatched; waits for its callback
     SUCCEEDED = "succeeded"
     FAILED = "failed"
     CANCELLED = "cancelled"

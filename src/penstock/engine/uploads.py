@@ -1,4 +1,4 @@
-"""Files that payloads and results refer to as `{"upload": id}`, in pieces of the database."""
+"""Files that payloads and results refer to as `{"upload": id}`, stored in pieces."""
 
 import asyncio
 import hashlib
@@ -19,9 +19,9 @@ from penstock.engine.statements import Statements
 from penstock.errors import Invalid, TooLarge
 
 PIECE_BYTES = 256 * 1024
-# Files that are written at once: each takes a connection that others want as well.
+# How many files are written at once: each takes a connection that other calls need, too.
 AT_ONCE = 3
-# How deep into a payload references are looked for: as deep as a payload may be.
+# To which depth a payload is searched for references: as deep as a payload may be.
 _DEEPEST = 64
 
 Transaction = Callable[[], AbstractAsyncContextManager[asyncpg.Connection]]
@@ -29,7 +29,7 @@ Transaction = Callable[[], AbstractAsyncContextManager[asyncpg.Connection]]
 
 @dataclass(frozen=True, slots=True)
 class Upload:
-    """What is known of a file; its content is read piece by piece."""
+    """The description of a file; its content is read piece by piece."""
 
     id: UUID
     account: str | None
@@ -40,7 +40,7 @@ class Upload:
 
 @dataclass(frozen=True, slots=True)
 class Room:
-    """How large a file may be, and what an account may keep besides what it has."""
+    """How large a file may be, and how much more an account may store."""
 
     account: str | None
     most_bytes: int
@@ -49,11 +49,11 @@ class Room:
 
     @property
     def left(self) -> int | None:
-        """None: files of no account, which have no quota."""
+        """None for files without an account, which have no quota."""
         return None if self.account is None else max(0, self.quota_bytes - self.used_bytes)
 
     def refuse_larger(self, size: int) -> None:
-        """Refuse a file of so many bytes before it has come, with the words that SQL has for it."""
+        """Refuse a file of this size before its content is sent, with the message of SQL."""
         if size > self.most_bytes:
             raise TooLarge(
                 f"a file may have at most {self.most_bytes} bytes",
@@ -82,13 +82,12 @@ class Uploads(Statements):
     async def create(
         self, file: IO[bytes], content_type: str, *, account: str | None, quota: bool = True
     ) -> Upload:
-        """Keep a file whose content is all there, read from its beginning.
+        """Store a complete file, read from its beginning.
 
-        `quota`: whether it may be too much for the account. One transaction, and a short one: it
-        waits for no client.
+        `quota`: whether the account's quota applies. One short transaction: it waits for no client.
         """
         refuse_nul(account, "account", code="invalid_upload")
-        # In a thread: what is large takes long to add up.
+        # In a thread: hashing a large file takes long.
         size, digest = await asyncio.to_thread(_measured, file)
         async with self._turn, self._transaction() as conn:
             fetch = fetching(conn)
@@ -101,24 +100,24 @@ class Uploads(Statements):
         return Upload(row["id"], account, content_type, size, digest)
 
     async def room(self, account: str | None) -> Room:
-        """What may be uploaded for an account now; the quota is asked again when a file is kept."""
+        """What an account may upload now; storing a file checks the quota again."""
         [row] = await self._fetch(
             "select most_bytes, quota_bytes, used_bytes from penstock.upload_room($1)", (account,)
         )
         return Room(account, *row.values())
 
     async def most_bytes(self) -> int:
-        """How many bytes a file may have."""
+        """The largest size of a file, in bytes."""
         return (await self.room(None)).most_bytes
 
     async def find(self, upload: UUID, *, account: str | None = None) -> Upload:
-        """Its description. `account`: whose it has to be, "" nobody's; None: anybody's."""
+        """A file's description. `account`: its owner, "" for none; None: any owner."""
         sql = "select id, account, content_type, size, sha256 from penstock.find_upload($1, $2)"
         [found] = await self._rows(Upload, sql, upload, account)
         return found
 
     async def pieces(self, upload: Upload, start: int = 0) -> AsyncIterator[bytes]:
-        """Its content from byte `start` on; less of it when it is deleted meanwhile."""
+        """Its content from byte `start` on; incomplete if it is deleted during the reading."""
         n, skip = divmod(start, PIECE_BYTES)
         while (n * PIECE_BYTES) < upload.size and (piece := await self.piece(upload.id, n)):
             yield piece[skip:]
@@ -141,9 +140,9 @@ class Uploads(Statements):
         index: int = 0,
         conn: Any = None,
     ) -> None:
-        """Refuse a payload that refers to what is not there, or is another account's.
+        """Refuse a payload that refers to a missing upload, or to one of another account.
 
-        What it refers to counts as used from now on. Costs nothing where there is no reference.
+        Uploads that it refers to count as used from now on. Costs nothing without references.
         """
         paths = dict(references(payload))
         if not paths:
@@ -168,7 +167,7 @@ class Uploads(Statements):
                 )
 
     async def refuse_foreign_batch(self, batch: Batch, *, conn: Any = None) -> None:
-        """The same for many. Only what may hold a reference is looked through."""
+        """The same for many jobs. Only bodies that may contain a reference are searched."""
         for index, text in enumerate(batch.payloads):
             if '"upload"' in text:
                 account = None if batch.account is None else batch.account[index]
@@ -178,7 +177,7 @@ class Uploads(Statements):
 
 
 def references(payload: Any, path: str = "payload", depth: int = 0) -> Iterator[tuple[str, Any]]:
-    """Where `payload` refers to uploads, and what stands there."""
+    """The paths at which `payload` refers to uploads, and the values there."""
     if depth > _DEEPEST:
         return
     if type(payload) is dict or isinstance(payload, Mapping):
@@ -193,7 +192,7 @@ def references(payload: Any, path: str = "payload", depth: int = 0) -> Iterator[
 
 
 def read_reference(value: Any) -> UUID | None:
-    """The id of `{"upload": id}`, of that id as a text, or of itself; None: it is none."""
+    """The id in `{"upload": id}`, in its text, or the id itself; None: it is no reference."""
     if isinstance(value, Mapping) and len(value) == 1:
         value = value.get("upload")
     if isinstance(value, UUID):

@@ -1,4 +1,4 @@
-"""Messages about ended jobs: taken by a worker to be sent, and how that went."""
+"""Messages about finished jobs: a worker takes and sends them, and records the result."""
 
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -11,7 +11,7 @@ from penstock.engine.statements import Statements
 
 @dataclass(frozen=True, slots=True)
 class Delivery:
-    """One message, and which try of sending it this is."""
+    """One message, and the number of this try."""
 
     id: UUID
     attempt: int
@@ -26,25 +26,25 @@ class Delivery:
     job: str
     """The job as JSON."""
     taken_at: datetime | None = None
-    """By the server's clock; a worker's own may be wrong."""
+    """By the server's clock; a worker's clock may be wrong."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answer:
-    """What became of a try."""
+    """The result of one try."""
 
     taken: bool
     status: int | None = None
     error: str | None = None
     over: bool = False
-    """Not again: nobody is there any more."""
+    """Do not try again: the receiver is gone for good."""
     after: timedelta | None = None
     """How long the receiver asked to wait."""
 
 
 class Webhooks(Statements):
     async def claim(self, limit: int, *, lease: timedelta, after: str = "") -> list[Delivery]:
-        """Take what is due, hosts in turn from the one behind `after`, a few of each."""
+        """Take due messages, in turn by host, beginning behind `after`, a few for each host."""
         return await self._rows(
             Delivery,
             "select id, try, job_id, event, url, host, trusted, account, created_at, job,"
@@ -53,11 +53,11 @@ class Webhooks(Statements):
         )
 
     async def any_due(self) -> bool:
-        """Whether there is anything to send."""
+        """Whether a message is due."""
         return await self._value(bool, "select penstock.any_delivery_due()")
 
     async def report(self, delivery: Delivery, answer: Answer) -> str | None:
-        """Record how a try went; where the delivery stands now, None if it is gone."""
+        """Record the result of a try; return the delivery's status, None if it is deleted."""
         status: str | None
         [status] = await self._values(
             "select penstock.report_delivery($1, $2, $3, $4, $5, $6, $7)",
@@ -78,7 +78,8 @@ class Webhooks(Statements):
     ) -> list[Json]:
         """Deliveries, newest first. The next page begins `before` the last id of this one.
 
-        `account`: what its holder may see. `owner`: all of that account, for an operator.
+        `account`: those that the account's keys may see. `owner`: all of that account, for
+        operators.
         """
         for name, value in (("account", account), ("account", owner), ("status", status)):
             refuse_nul(value, name, code="invalid_filter")

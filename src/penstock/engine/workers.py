@@ -12,7 +12,7 @@ LEASE = timedelta(seconds=15)
 
 @dataclass(frozen=True, slots=True)
 class Blocker:
-    """What is on the stack of a blocked loop: file and line; job and attempt, where it is one's."""
+    """The stack of a blocked loop: file and line; job and attempt, if an attempt blocks it."""
 
     location: str | None
     key: tuple[UUID, int] | None = None
@@ -28,9 +28,9 @@ class Workers(Statements):
         queues: Sequence[str] | None = None,
         kinds: Sequence[str] | None = None,
     ) -> int:
-        """A new identity, good for one boot; `name` is for people.
+        """Make a new identity, valid until the process exits; `name` is for people.
 
-        It claims jobs of these queues and kinds only; None: of any.
+        It claims only jobs of these queues and kinds; None: of any.
         """
         return await self._value(
             int,
@@ -40,19 +40,19 @@ class Workers(Statements):
         )
 
     async def beat(self, worker: int, accepting: Sequence[str] = ()) -> bool:
-        """Renew the lease. False: it was lost, and everything the worker runs with it.
+        """Renew the lease. False: it was lost, with all attempts of the worker.
 
-        `accepting`: queues of which the worker would take one more job now.
+        `accepting`: queues of which the worker would start one more job now.
         """
         return await self._value(
             bool, "select penstock.beat_worker($1, $2)", worker, list(accepting)
         )
 
     async def lock(self, worker: int) -> bool:
-        """Hold the worker's key on this session; False: it was lost before.
+        """Lock the worker's key on this session; False: the worker was already lost.
 
-        No standby need know: there it would be another session, and a standby that hangs must not
-        keep anybody from holding it.
+        The commit waits for no standby. On a standby it would be another session, and a standby
+        that hangs must not prevent the locking.
         """
         [row] = await self._fetch(
             "select penstock.lock_worker($1) as alive,"
@@ -63,26 +63,26 @@ class Workers(Statements):
         return alive
 
     async def cancels(self, worker: int) -> list[tuple[UUID, int]]:
-        """Which of its attempts (job, attempt) are asked to stop."""
+        """Which of its attempts (job, attempt) are to be cancelled."""
         sql = "select job_id, attempt from penstock.read_cancels($1)"
         return await self._rows(as_row, sql, worker)
 
     async def running(self, worker: int, *, older: timedelta) -> list[tuple[UUID, int, int | None]]:
-        """What it is taken to be running for longer than that: job, attempt, slot's account."""
+        """Attempts listed as running there for longer than that: job, attempt, slot's account."""
         sql = "select job_id, attempt, slot_account from penstock.read_running_attempts($1, $2)"
         return await self._rows(as_row, sql, worker, older)
 
     async def postpone(self, worker: int | None, *, by: timedelta, before: datetime) -> int:
-        """Give what it has been running since before that moment so much more time; how many.
+        """Extend the deadlines of attempts that began before that time; return how many.
 
-        And what awaits a callback, where nobody else has done so.
+        Also of dispatched attempts, if no other worker has extended them.
         """
         return await self._value(
             int, "select penstock.postpone_deadlines($1, $2, $3)", worker, by, before
         )
 
     async def mark_only_suspect(self, worker: int, job_id: UUID, attempt: int) -> bool:
-        """Begin a suspect job; False while the worker runs another one."""
+        """Begin a suspect job; False while the worker runs another suspect."""
         return await self._value(
             bool, "select penstock.mark_only_suspect($1, $2, $3)", worker, job_id, attempt
         )
@@ -94,9 +94,9 @@ class Workers(Statements):
     async def report_blocked_loop(
         self, worker: int, number: int, seconds: float, blocker: Blocker, *, over: bool
     ) -> frozenset[tuple[UUID, int]]:
-        """Say that the worker's event loop stands still, or (`over`) that it did.
+        """Report that the worker's event loop stands still, or (`over`) that it did.
 
-        Answers which attempts it owns: others were released meanwhile.
+        Returns which attempts the worker still owns: others were released.
         """
         job_id, attempt = blocker.key or (None, None)
         attempts = await self._rows(
@@ -108,5 +108,5 @@ class Workers(Statements):
         return frozenset(attempts)
 
     async def stop(self, worker: int) -> None:
-        """Unregister; the next recovery releases what still runs."""
+        """Unregister; the next recovery releases attempts that still run."""
         await self._fetch("select penstock.stop_worker($1)", (worker,))

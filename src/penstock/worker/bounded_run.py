@@ -1,4 +1,4 @@
-"""Bounded runs: workers that leave when their time is over, nothing is due, or one job has run."""
+"""Bounded runs: workers that leave when time is up, no job may start, or one job has run."""
 
 import asyncio
 import logging
@@ -17,18 +17,18 @@ from penstock.worker.attempts.open_attempts import OpenAttempts
 from penstock.worker.claiming.claims import BATCH, Claims
 from penstock.worker.maintenance.upkeep import GRACE, UpkeepLoop
 
-# What takes longer than any run could only begin at the beginning of one.
+# A job that takes longer than any run may start only at the beginning of a run.
 BEGINNING = 0.9
-# Of a kind of which nothing has ended yet, no more is known than its time-out: so much of the run
+# If no job of a kind has finished yet, only its time-out is known. At least this share of the run
 # has to be left for its first job.
 UNKNOWN = 0.5
 # How often to ask again how long jobs take.
 MEASURE_SECONDS = 2.0
 REST_SECONDS = 0.5
-# What is due so soon is waited for: nobody else may come for it.
+# Jobs that may start within this time are waited for: no other worker may come for them.
 SOON_SECONDS = 10.0
 
-# How long the caller of an inline job waits for its turn; then a worker has to run it.
+# How long the caller of an inline job waits until its job may start; then a worker has to run it.
 TURN_SECONDS = 30.0
 _IDLE_SECONDS = 0.2
 _TURN_POLL_SECONDS = 0.05
@@ -40,10 +40,10 @@ End = Literal["idle", "held", "time"]
 
 
 class BoundedRun:
-    """Works for so long, as a call of a serverless host does.
+    """A worker that runs for a limited time, as a call of a serverless host does.
 
-    It starts nothing that it could not finish, waits for what may start soon, and leaves when
-    nothing is due. What still runs when its time is over is released, free of charge.
+    It starts no job that it could not finish, waits for jobs that may start soon, and leaves when
+    no job is due. Attempts that still run when its time is over are released, free of charge.
     """
 
     def __init__(self, length: timedelta, engine: Engine, handlers: Mapping[str, Handler]) -> None:
@@ -59,11 +59,11 @@ class BoundedRun:
 
     @property
     def left(self) -> float:
-        """Seconds until what runs is released."""
+        """Seconds until running attempts are released."""
         return max(0.0, self._ends - self._loop.time())
 
     async def allowance(self, queue: str) -> int:
-        """How many jobs a claim may ask for: such as will probably end in the time that is left."""
+        """How many jobs a claim may ask for, so that they will probably finish in the time left."""
         if self.left <= 0:
             self._full = True
             return 0
@@ -75,16 +75,16 @@ class BoundedRun:
         }
         if not all(fits.values()):
             next_kind = self._engine.drive.next_kind
-            # One at a time, and only if it is the turn of one that fits: nobody is passed over.
+            # One at a time, and only if the next kind is one that fits: no job is overtaken.
             kind = await next_kind(queue, list(self._handlers)) if any(fits.values()) else ""
-            # None: what is due next has waited for its time, and only the claim will see it.
+            # None: the next job has waited for its time, and only the claim will see it.
             self._full = kind is not None and not fits.get(kind, False)
             return 0 if self._full else 1
         self._full = False
         return BATCH
 
     async def run(self, claims: Claims, attempts: OpenAttempts) -> End:
-        """Until nothing is due, nothing can start before somebody else acts, or time is over."""
+        """Run until no job is due, no job can start before others act, or the time is over."""
         [queue] = claims.queues
         wake_up = attempts.wake_up(queue)
         tries = 0
@@ -109,12 +109,13 @@ class BoundedRun:
         return "time"
 
     async def _end(self, queue: str) -> End | None:
-        """Why to leave, when a claim has brought nothing and nothing runs here."""
+        """Return why to leave, when a claim has brought no jobs and nothing runs here."""
         state = await self._engine.drive.state(queue, list(self._handlers))
         if state.due == 0 and state.soon is not None and state.soon <= min(SOON_SECONDS, self.left):
             return None
         if state.due == 0:
-            # Somebody who died may have left something to do: the keeper beside settles it soon.
+            # A worker that died may have left jobs to recover: upkeep, which runs beside, does so
+            # soon.
             return None if await self._engine.upkeep.any_lease_expired() else "idle"
         if state.held:
             return "held"
@@ -136,7 +137,7 @@ class BoundedRun:
 
     def _fits(self, kind: str) -> bool:
         left = self.left
-        # Nor does a call that has begun nothing end because it took a while to get there.
+        # A run that has not started any job may still start one: it only took a while to get there.
         beginning = BEGINNING if self._begun else UNKNOWN
         if left >= beginning * self._seconds or self._handlers[kind].hands_over:
             return True
@@ -146,7 +147,7 @@ class BoundedRun:
 async def run_until_idle(
     engine: Engine, claims: Claims, attempts: OpenAttempts, keeper: UpkeepLoop
 ) -> None:
-    """Run what is due, and what becomes due by that, until there is nothing."""
+    """Run due jobs, and the jobs that become due by that, until there are none."""
     upkeep = engine.upkeep
     judged, tries = False, 0
     while not claims.stopped:
@@ -165,9 +166,9 @@ async def run_until_idle(
 
 
 async def _anything_due(claims: Claims, attempts: OpenAttempts) -> bool:
-    """Begin what is due; False when nothing was and nothing runs."""
+    """Start due jobs; False when there were none and nothing runs."""
     attempts.settled.clear()
-    # As it is before the claims: a job that ends meanwhile may have submitted another one.
+    # Read before the claims: a job that finishes during them may have submitted another one.
     idle = not attempts
     begun = attempts.seen
     for queue in claims.queues:
@@ -180,7 +181,7 @@ async def _anything_due(claims: Claims, attempts: OpenAttempts) -> bool:
 
 
 async def run_only(engine: Engine, claims: Claims, attempts: OpenAttempts, job: UUID) -> None:
-    """Run one job as soon as its limits allow; if somebody else does, that is well too."""
+    """Run one job as soon as its limits allow; return also when another worker runs it."""
     [queue] = claims.queues
     loop = asyncio.get_running_loop()
     ends = loop.time() + TURN_SECONDS
@@ -190,7 +191,8 @@ async def run_only(engine: Engine, claims: Claims, attempts: OpenAttempts, job: 
             if attempts or attempts.processed:
                 break
             seen = await engine.jobs.read(job)
-            # Nor does the caller wait for a provider to come back: a worker runs it then.
+            # The caller does not wait for a provider to come back either: a worker runs the job
+            # then.
             if seen.status != JobStatus.QUEUED or seen.waiting_for in _STOPPED:
                 break
         except DATABASE_UNAVAILABLE as error:

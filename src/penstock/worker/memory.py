@@ -1,12 +1,13 @@
-"""The garbage collector of a process that is a worker and nothing else."""
+"""The garbage collector of a process that is only a worker."""
 
 import gc
 
 
 def settle_memory() -> None:
-    """Have the collector leave alone what is loaded.
+    """Exclude the objects that are loaded by now from garbage collections.
 
-    It looked through all of it again and again, and took a seventh of a worker's time (2026-11).
+    The collector scanned all of them again and again, which took a seventh of a worker's time
+    (2026-11).
     """
     gc.collect()
     gc.freeze()

@@ -2,11 +2,12 @@
 
     claims          a loop per queue: claim, begin, wait for a wake-up or the poll
     runner          a task per attempt: call the handler, hand its outcome to the outcome writer
-    outcomes        one writer: all that is ready in one transaction, then the attempts are settled
-    beside          heartbeat (a thread), listener, upkeep, progress writer, cancels
+    outcomes        one writer: all outcomes that are ready in one transaction, then it settles them
+    background      heartbeat (a thread), listener, upkeep, progress writer, cancels
 
-Polls make things happen, a NOTIFY only makes them quick. Whatever the database does, the worker
-goes on: handlers run through an outage, and the fence decides afterwards what counts.
+Nothing depends on a NOTIFY: polls do the work, and a NOTIFY only makes a poll happen at once.
+Whatever the database does, the worker goes on: handlers run through an outage, and the fence
+decides afterwards what counts.
 """
 
 import asyncio
@@ -41,16 +42,17 @@ from penstock.worker.maintenance.webhooks import Webhooks
 from penstock.worker.membership.registration import CHANNELS, RENEW_SECONDS, Registration
 from penstock.worker.reporting.progress import ProgressWriter
 
-# How long an answer may take before its connection counts as gone. A claim or an outcome is bounded
-# in SQL; what takes longer is a network that swallows everything.
+# How long an answer may take before its connection counts as lost. SQL bounds a claim or an
+# outcome; an answer takes longer only if the network swallows everything.
 ANSWER_SECONDS = 30.0
 POLL_SECONDS = 1.0
-# So many polls for cancels, then one for attempts that we do not know of.
+# After this many polls for cancels, one poll for attempts that this worker does not know of.
 POLLS_PER_CHECK = 5
-# A claim that waits for its answer for longer than this may still bring what we do not know of.
+# A claim that waits for its answer for longer than this may still bring attempts that this worker
+# does not know of.
 ANSWER_SOON_SECONDS = 2.5
 DELIVER_SECONDS = 1.0
-# What is left to write when the worker leaves may take this long; then the lease settles it.
+# When the worker leaves, its last writes may take this long; after that the lease settles them.
 LAST_WRITES_SECONDS = 10.0
 STOP_SECONDS = 2.0
 _WAIT_SECONDS = 0.02
@@ -63,32 +65,32 @@ Reason = StopReason | End
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
     name: str
-    """For people: host and process, mostly. The identity is random."""
+    """Mostly host and process, for people to read. The identity is random."""
     queues: tuple[str, ...] | None = None
-    """None: all that the handlers name."""
+    """None: all queues that the handlers name."""
     concurrency: int = 500
-    """Async jobs at once."""
+    """How many async jobs run at once."""
     threads: int = 32
-    """Jobs of plain functions at once."""
+    """How many jobs of plain functions run at once."""
     processes: int = 4
-    """Jobs in processes of their own at once."""
+    """How many jobs run at once in their own processes."""
     poll: timedelta = timedelta(seconds=1)
     lease: timedelta = LEASE
     beat: timedelta = timedelta(seconds=3)
     max_jobs: int | None = None
-    """Leave after so many."""
+    """Leave after this many jobs."""
     until_idle: bool = False
-    """Leave when nothing is due."""
+    """Leave when no job is due."""
     recycle_after: int | None = None
-    """Leave after so many, to be started again."""
+    """Leave after this many jobs, to be restarted."""
     drain: timedelta = timedelta(seconds=25)
-    """How long what runs may go on when the worker is told to stop."""
+    """How long running jobs may go on after the worker was asked to stop."""
     job: UUID | None = None
-    """This job and no other (inline)."""
+    """Run only this job (inline)."""
     webhooks: bool = True
-    """Send messages about ended jobs, too."""
+    """Also send messages about finished jobs."""
     run_for: timedelta | None = None
-    """Work for so long, in one queue, and leave before if nothing is due (bounded_run.py)."""
+    """Work this long in one queue; leave earlier if no job is due (bounded_run.py)."""
     tracebacks: bool = True
     """Log and keep the frames of handlers' errors."""
 
@@ -97,8 +99,8 @@ class Options:
 class Ran:
     processed: int
     reason: Reason
-    given_back: int = 0
-    """Of those, attempts that were stopped or not begun, to leave in time."""
+    released: int = 0
+    """Of those: attempts that were stopped, or did not start, because the worker left."""
 
 
 class Worker:
@@ -112,15 +114,16 @@ class Worker:
         self._cancel_requested = WakeUp()
 
     async def run(self) -> Ran:
-        """Until stopped, or until the options say that it is enough."""
+        """Run until stopped, or until the options end the run."""
         if await is_pooled(self._dsn):
             raise Misconfigured(POOLED)
         for warm in {handler.warm for handler in self._handlers.values() if handler.warm}:
             warm()
         threads = Threads(self._options.threads)
-        # One for each job at least: a step that hangs must keep no other job's step waiting.
+        # At least one for each job: a step that hangs must not delay another job's step.
         step_threads = Threads(self._options.concurrency + self._options.threads)
-        # The modules that processes of handlers will import: done once for all of them.
+        # The modules that handlers' processes will import: the fork server imports them once for
+        # all.
         origins = {handler.origin[0] for handler in self._handlers.values() if handler.origin}
         processes = Processes(sorted(origins))
         try:
@@ -135,7 +138,7 @@ class Worker:
         return Ran(self._attempts.processed, claims.reason or reason, released)
 
     def stop(self) -> None:
-        """Claim nothing more; what runs may finish, or is released after a while."""
+        """Claim no more; running jobs may finish, or are released after a while."""
         self._stop_requested = True
         if self._claims is not None:
             self._claims.stop()
@@ -148,7 +151,7 @@ class Worker:
     def _compose(
         self, engine: Engine, threads: Threads, step_threads: Threads, processes: Processes
     ) -> Claims:
-        """Make the parts; each knows the ones before it."""
+        """Make the parts; each gets the ones before it."""
         options, handlers = self._options, self._handlers
         modes = modes_by_queue(handlers, options.queues)
         slots = Slots(
@@ -189,7 +192,7 @@ class Worker:
             ),
             lease=options.lease,
             beat=options.beat,
-            # A worker with one session only: to lose that for a moment is not to be dead.
+            # A worker with a single session: if it loses that for a moment, it is not dead.
             locks=not options.until_idle,
         )
         run_for = options.run_for
@@ -216,7 +219,7 @@ class Worker:
         return self._claims
 
     async def _work(self, claims: Claims) -> Reason:
-        """Claim and run; why it ended, where the claims were not stopped."""
+        """Claim and run; return why it stopped, unless the claims were stopped."""
         options = self._options
         reason: Reason = "idle"
         await self._registration.begin(claims)
@@ -225,7 +228,7 @@ class Worker:
             if options.job is not None:
                 await run_only(self._engine, claims, self._attempts, options.job)
             elif self._bounded is not None:
-                # A call of a host without standing workers; it may be all the upkeep there is.
+                # A call of a host without standing workers; this may be the only upkeep.
                 await self._keep_once()
                 reason = await self._bounded.run(claims, self._attempts)
             elif options.until_idle:
@@ -237,7 +240,8 @@ class Worker:
             if self._webhooks is not None and (options.until_idle or self._bounded is not None):
                 await self._webhooks.send_due()
         except BaseException:
-            # Cancelled, as when the caller of an inline job has left: release everything.
+            # Cancelled, for example because the caller of an inline job has left: release
+            # everything.
             self.stop_at_once()
             await asyncio.shield(self._wind_down(claims))
             raise
@@ -247,11 +251,11 @@ class Worker:
         return reason
 
     async def _keep_once(self) -> None:
-        """One pass of upkeep. From a session this young, no lease expires: see recover.sql."""
+        """Do one pass of upkeep. On a session this new, no lease expires: see recover.sql."""
         await self._keeper.recover(self._engine.upkeep, grace=timedelta(0), judge=False)
         await tidy(self._engine.upkeep)
 
-    # --- beside ----------------------------------------------------------------------------------
+    # --- background tasks -------------------------------------------------------------------------
 
     def _start_background(self) -> Supervisor:
         outcomes, callbacks = self._runner.outcomes, self._runner.callbacks
@@ -303,14 +307,15 @@ class Worker:
             self._providers.on_notify(payload)
 
     async def _check_attempts(self) -> None:
-        """For cancels, at once after a notification of one, and for attempts we do not know of."""
+        """Poll for cancels, at once after a notification, and for attempts not known here."""
         while True:
             for _ in range(POLLS_PER_CHECK):
                 await self._cancel_requested.wait(POLL_SECONDS)
                 self._cancel_requested.clear()
                 if self._registration.worker is not None:
                     await self._attempts.cancel_requested(self._registration.worker)
-            # Not while an answer is long in coming: we know of what it brings a moment later.
+            # Not while a claim waits long for its answer, which may bring those attempts a moment
+            # later.
             if (
                 self._registration.worker is not None
                 and self._claims is not None
@@ -325,7 +330,7 @@ class Worker:
     # --- leaving ---------------------------------------------------------------------------------
 
     async def _wind_down(self, claims: Claims) -> None:
-        """Let what runs finish, or release it; write all outcomes; unregister."""
+        """Let running jobs finish, or release them; write all outcomes; unregister."""
         await claims.finish()
         drain = self._options.drain.total_seconds()
         left = inf if self._bounded is None else self._bounded.left
@@ -348,7 +353,7 @@ class Worker:
             )
 
     async def _while_running(self, seconds: Callable[[], float], *, at_once: bool = True) -> None:
-        """Wait for what runs: for so long, or for ever; less when stopped at once."""
+        """Wait for running attempts, with or without a limit; stop waiting if stopped at once."""
         begun: float | None = None
         while self._attempts.running and not (at_once and self._now_requested):
             if (most := seconds()) < inf:

@@ -11,7 +11,7 @@ from support.shapes import Penstock
 def test_an_embedded_database_is_well(penstock: Penstock) -> None:
     first = penstock("doctor")
     assert first.code == 0
-    assert "It comes with the first use." in first.out
+    assert "It is installed at the first use." in first.out
     assert penstock("migrate", "up").code == 0
     done = penstock("doctor")
     assert (done.code, done.err) == (0, "")
@@ -33,7 +33,7 @@ def test_what_is_bad_is_exit_code_1_and_says_what_to_do(
     assert done.code == 1
     [line] = [line for line in done.out.splitlines() if " queues " in line]
     assert line.split()[0] == "bad"
-    assert line.endswith("no worker is alive. Start one: `penstock worker APP`.")
+    assert line.endswith("no worker is alive. Start a worker: `penstock worker APP`.")
     assert done.out.splitlines()[-1] == "2 bad, 0 warnings."  # the test server has fsync off
     assert penstock("doctor", "--json").code == 1
 

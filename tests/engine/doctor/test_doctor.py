@@ -62,7 +62,7 @@ async def test_a_sound_database_is_well_in_every_respect(migrated: str) -> None:
     )
     assert {finding.level for finding in findings.values()} == {"ok"}
     assert OWNER in findings["rights"].message
-    assert findings["disk"].message == "the server's disk cannot be seen from here"
+    assert findings["disk"].message == "the server's disk cannot be checked from here"
 
 
 async def test_a_server_that_is_not_there_is_the_only_finding() -> None:
@@ -119,7 +119,7 @@ async def test_a_database_without_schema_is_told_what_to_do(blank: str) -> None:
 async def test_a_schema_that_no_use_of_this_program_mends_is_bad(
     migrated: str, *, embedded: bool, change: str, message: str, advice: str
 ) -> None:
-    """The embedded one too: elsewhere its schema comes with the first use."""
+    """The embedded one too: elsewhere its schema is installed at the first use."""
     conn = await asyncpg.connect(migrated)
     await conn.execute(change)
     finding = await data.schema(conn, embedded=embedded)

@@ -70,7 +70,7 @@ async def test_only_the_first_of_many_are_listed(
     *first, last = await found(database)
     assert len(first) == 2
     assert {finding.advice for finding in first} == {liveness._RESTART}
-    assert last.message == "and 2 more findings of this sort"
+    assert last.message == "and 2 more findings like this"
 
 
 async def test_a_database_that_takes_too_long_says_so(

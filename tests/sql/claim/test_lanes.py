@@ -149,7 +149,7 @@ async def test_an_apps_open_transaction_stops_its_own_account_only(
         await submit_for(app, "a", 1)  # its account's row stays locked until the app commits
         assert names(await factory.claim(conn, worker, limit=10)) == ["b0"]
         [verdict] = await factory.finish(conn, worker, running)
-        assert (verdict["verdict"], verdict["status"]) == ("busy", "running")
+        assert (verdict["verdict"], verdict["status"]) == ("locked", "running")
     [verdict] = await factory.finish(conn, worker, running)
     assert (verdict["verdict"], verdict["status"]) == ("done", "succeeded")
     assert names(await factory.claim(conn, worker, limit=10)) == ["a1", "a2"]

@@ -161,7 +161,7 @@ async def test_of_two_concurrent_finishes_one_counts(
         assert await verdict(await factory.finish(one, worker, [started], first)) == "done"
         finish = Step(other, factory.finish(other, worker, [started], second))
         assert not await finish.waits(conn)
-        assert await verdict(await finish) == "busy"
+        assert await verdict(await finish) == "locked"
     assert await verdict(await factory.finish(other, worker, [started], second)) == "stale"
     charged = PRICE if first == "succeeded" else 0
     assert await credits_of(conn, job) == (first, charged, PRICE - charged)
@@ -181,9 +181,9 @@ async def test_of_many_concurrent_finishes_one_counts(
         mine = await connect()
         done, left = [], list(started)
         while left:
-            rows = await factory.finish(mine, worker, left, outcomes[n % 4])
-            done += [row["job_id"] for row in rows if row["verdict"] == "done"]
-            busy = {row["job_id"] for row in rows if row["verdict"] == "busy"}
+            told = await factory.finish(mine, worker, left, outcomes[n % 4])
+            done += [row["job_id"] for row in told if row["verdict"] == "done"]
+            busy = {row["job_id"] for row in told if row["verdict"] == "locked"}
             left = [row for row in left if row["id"] in busy]
         return done
 
@@ -259,7 +259,7 @@ async def test_a_finish_that_meets_a_cancel_is_repeated_and_settles_once(
 
     async with canceller.transaction():
         assert await cancel(canceller, job) == "running"
-        assert await finish() == "busy"
+        assert await finish() == "locked"
     assert await finish() == "done"
     assert await finish() == "stale"
     status = "cancelled" if outcome == "retry" else outcome

@@ -142,10 +142,10 @@ async def test_a_locked_account_delays_only_reports_of_its_own_jobs(
         await factory.submit(app, account="busy")
         done = await factory.finish(conn, worker, [starts[j] for j in (busy, free, nobody)])
         done += await factory.finish(conn, worker, [starts[retried]], "retry")
-    verdicts = {row["job_id"]: (row["verdict"], row["status"]) for row in done}
-    assert verdicts == {
-        busy: ("busy", "running"),
-        retried: ("busy", "running"),
+    told = {row["job_id"]: (row["verdict"], row["status"]) for row in done}
+    assert told == {
+        busy: ("locked", "running"),
+        retried: ("locked", "running"),
         free: ("done", "succeeded"),
         nobody: ("done", "succeeded"),
     }

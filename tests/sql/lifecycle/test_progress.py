@@ -100,11 +100,11 @@ async def test_a_report_does_not_wait_for_an_app_that_locks_the_job(
     app = await connect()
     async with app.transaction():
         await app.execute("select penstock.cancel_job($1)", row["id"])
-        assert (await report(conn, worker, row, stage="a"))["verdict"] == "busy"
+        assert (await report(conn, worker, row, stage="a"))["verdict"] == "locked"
         kept = await conn.fetchval(
             "select penstock.keep_step($1, $2, 1, 's', '1')", worker, row["id"]
         )
-        assert kept == "busy"
+        assert kept == "locked"
     assert (await report(conn, worker, row, stage="a"))["verdict"] == "done"
 
 

@@ -57,13 +57,13 @@ async def test_of_a_recovered_worker_and_its_successor_only_the_successor_counts
         assert [row["verdict"] for row in await factory.recover(upkeep)] == ["done"]
         [second] = await factory.claim(upkeep, successor)
         assert second["attempt"] == 2
-        # The job is locked: the report returns `busy`, and nobody waits.
-        [verdict] = await factory.finish(late, slow, first, result="first")
-        assert verdict["verdict"] == "busy"
-    [verdict] = await factory.finish(late, slow, first, result="first")
-    assert verdict["verdict"] == ("done" if naive else "stale")
-    [verdict] = await factory.finish(conn, successor, [second], result="second")
-    assert verdict["verdict"] == ("stale" if naive else "done")
+        # It cannot have the job: who reports is told to try again, and nobody waits.
+        [told] = await factory.finish(late, slow, first, result="first")
+        assert told["verdict"] == "locked"
+    [told] = await factory.finish(late, slow, first, result="first")
+    assert told["verdict"] == ("done" if naive else "stale")
+    [told] = await factory.finish(conn, successor, [second], result="second")
+    assert told["verdict"] == ("stale" if naive else "done")
     assert (await factory.read(conn, job))["result"] == ("first" if naive else "second")
 
 

@@ -252,7 +252,7 @@ async def test_two_recoveries_at_once_count_once(
         theirs = asyncio.create_task(factory.recover(other))
         await factory.until_blocked_or_done(watcher, other, theirs)
     assert mine["verdict"] == "done"
-    assert {row["verdict"] for row in await theirs} <= {"stale", "busy"}
+    assert {row["verdict"] for row in await theirs} <= {"stale", "locked"}
     assert await factory.recover(other) == []
     shown = await factory.read(conn, job)
     assert (shown["recovery"]["count"], len(shown["attempts"])) == (1, 1)
@@ -275,7 +275,7 @@ async def test_two_recoveries_that_have_both_read_the_attempt_count_once(
         theirs = asyncio.create_task(factory.recover(other))
         await factory.until_blocked_or_done(watcher, other, theirs)
     assert (mine["outcome"], mine["verdict"]) == ("timed_out", "done")
-    assert [row["verdict"] for row in await theirs] in (["stale"], ["busy"])
+    assert [row["verdict"] for row in await theirs] in (["stale"], ["locked"])
     assert await factory.recover(other) == []
     assert (await factory.read(conn, job))["failures"] == 1
 
@@ -318,7 +318,7 @@ async def test_a_worker_that_finishes_while_it_is_recovered_loses(
         finishing = asyncio.create_task(factory.finish(alive, worker, start, result="late"))
         await factory.until_blocked_or_done(watcher, alive, finishing)
     [verdict] = await finishing
-    if verdict["verdict"] == "busy":
+    if verdict["verdict"] == "locked":
         [verdict] = await factory.finish(alive, worker, start, result="late")
     assert verdict["verdict"] == "stale"
     assert await factory.status(conn, job) == "queued"

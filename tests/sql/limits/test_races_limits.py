@@ -232,5 +232,5 @@ async def test_an_attempt_older_than_its_accounts_limit_settles_like_any_other(
         worker,
         started["id"],
     )
-    assert verdict == ("busy" if naive else "done")
+    assert verdict == ("locked" if naive else "done")
     assert await conn.fetchval("select running from penstock.account where name = 'a'") == naive

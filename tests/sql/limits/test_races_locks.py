@@ -51,11 +51,11 @@ async def test_a_finish_does_not_wait_for_apps_that_have_submitted_and_not_commi
         finish = Step(finisher, factory.finish(finisher, worker, started))
         assert await finish.waits(conn) is naive
         if not naive:
-            owners = {row["id"]: row["account"] for row in started}
-            verdicts = {owners[row["job_id"]]: row["verdict"] for row in await finish}
-            assert verdicts == {"a": "busy", "b": "busy", "c": "done", None: "done"}
+            owners = {start["id"]: start["account"] for start in started}
+            told = {owners[row["job_id"]]: row["verdict"] for row in await finish}
+            assert told == {"a": "locked", "b": "locked", "c": "done", None: "done"}
             again = await factory.finish(finisher, worker, busy[:1])
-            assert [row["verdict"] for row in again] == ["busy"]
+            assert [row["verdict"] for row in again] == ["locked"]
     await finish
     if not naive:
         assert {row["verdict"] for row in await factory.finish(conn, worker, busy)} == {"done"}
@@ -103,8 +103,8 @@ async def test_a_finish_does_not_wait_for_an_app_that_has_asked_to_cancel_one_of
         finish = Step(finisher, factory.finish(finisher, worker, started, "retry"))
         assert await finish.waits(conn) is naive
         if not naive:
-            verdicts = {row["job_id"]: row["verdict"] for row in await finish}
-            assert verdicts == {held: "busy", other: "done"}
+            told = {row["job_id"]: row["verdict"] for row in await finish}
+            assert told == {held: "locked", other: "done"}
     await finish
     if not naive:
         rest = [row for row in started if row["id"] == held]

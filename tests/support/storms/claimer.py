@@ -98,7 +98,7 @@ class Claimer:
                 continue
             for row in rows:
                 self._referee.told(row, *told[row["id"]])
-            busy = [n for n, row in enumerate(rows) if told[row["id"]][0] == "busy"]
+            busy = [n for n, row in enumerate(rows) if told[row["id"]][0] == "locked"]
             rows, outcomes = [rows[n] for n in busy], [outcomes[n] for n in busy]
             if rows:
                 await self._pause(THOUGHT)
@@ -125,11 +125,11 @@ class Claimer:
         token = f"{self._chance.getrandbits(128):032x}"
         start = ([row["id"]], [row["attempt"]])
         self._referee.reports([row], ["succeeded"])
-        verdict = answer = "busy"
-        while answer == "busy":
+        verdict = answer = "locked"
+        while answer == "locked":
             try:
                 async with self._wire.open() as conn:
-                    if verdict == "busy":
+                    if verdict == "locked":
                         verdict = await conn.fetchval(
                             "select verdict from penstock.hand_over_jobs($1, $2, $3, $4)",
                             self._worker,
@@ -137,7 +137,7 @@ class Claimer:
                             [token],
                         )
                     await self._pause(WORK)
-                    if verdict != "busy":
+                    if verdict != "locked":
                         answer = await conn.fetchval(
                             "select outcome from penstock.resolve_callbacks($1, $2, $3, $4)",
                             *start,

@@ -161,8 +161,8 @@ class Hand:
         outcome = self._chance.choice(["succeeded", "succeeded", "failed"])
         units = self._units(start) if self._chance.random() < 0.5 else None
         named = ([start.row["id"]], [start.row["attempt"]], [token])
-        verdict = answer = "busy"
-        while verdict == "busy":
+        verdict = answer = "locked"
+        while verdict == "locked":
             verdict = await self._wire.insist(
                 lambda conn: conn.fetchval(
                     "select verdict from penstock.hand_over_jobs($1, $2, $3, $4)",
@@ -171,7 +171,7 @@ class Hand:
                 )
             )
         self._receipts.reports(start.row["id"], start.row["attempt"], outcome)
-        while answer == "busy":
+        while answer == "locked":
             await self._pause(IDLE)
             answer = await self._wire.insist(
                 lambda conn: conn.fetchval(
@@ -232,7 +232,7 @@ class Hand:
             self._receipts.seen[f"{'late, ' * late}{answer['verdict']}"] += 1
             if answer["verdict"] == "done":
                 self._note_end(start, answer["status"], units[n])
-            elif answer["verdict"] == "busy":
+            elif answer["verdict"] == "locked":
                 busy.append(n)
         return busy
 

@@ -83,9 +83,9 @@ class Referee:
     def told(
         self, row: asyncpg.Record, verdict: str, status: str | None, *, late: bool = False
     ) -> None:
-        """What the database said of a report; `busy` changes nothing. Late: of a dead worker's."""
+        """The answer to a report; `locked` changes nothing. `late`: a dead worker reported it."""
         self.seen[f"late, {verdict}" if late else verdict] += 1
-        if verdict == "busy":
+        if verdict == "locked":
             return
         hold = self._mine(row)
         if verdict == "stale" and not late:

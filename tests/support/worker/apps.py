@@ -13,7 +13,7 @@ from typing import Any
 import asyncpg
 
 from penstock import Job, Penstock, Retries, Retry
-from penstock.engine.jobs.on_finish import Ended
+from penstock.engine.jobs.on_finish import FinishedJob
 
 AT_ONCE = Retries(attempts=3, backoff="constant", delay="0s")
 GATE_SECONDS = 0.01
@@ -130,7 +130,7 @@ async def paid(job: Job, gate: str) -> dict[str, Any]:
 
 
 @paid.on_finish
-async def bill(job: Ended, conn: asyncpg.Connection) -> None:
+async def bill(job: FinishedJob, conn: asyncpg.Connection) -> None:
     await conn.execute("insert into bill (job_id, attempt) values ($1, $2)", job.id, job.attempt)
     if job.result is not None and job.attempt == 1:
         note_id(str(job.id), "billed")

@@ -9,7 +9,7 @@ from typing import Any
 import asyncpg
 
 from penstock import Cancel, Fail, Job, Penstock, Retries, Retry
-from penstock.engine.jobs.on_finish import Ended
+from penstock.engine.jobs.on_finish import FinishedJob
 
 MARK = "Zanzibar-1964"
 
@@ -116,5 +116,5 @@ async def be_billed(text: str) -> str:
 
 
 @be_billed.on_finish
-async def bill(job: Ended, _: asyncpg.Connection) -> None:
+async def bill(job: FinishedJob, _: asyncpg.Connection) -> None:
     raise ValueError(f"{job.payload} {job.result}")

@@ -1,4 +1,4 @@
-"""A worker says of which queues it would take one more job: what is stuck is known by that."""
+"""A worker reports of which queues it would take one more job: stuck jobs are known by that."""
 
 import asyncio
 import time
@@ -19,7 +19,7 @@ OFTEN = timedelta(seconds=0.05)
 
 
 class Door:
-    """A handler that stays inside until it is told to go."""
+    """A handler that runs until the test lets it return."""
 
     def __init__(self) -> None:
         self.open = asyncio.Event()
@@ -38,8 +38,10 @@ class Door:
 
 async def until_accepting(conn: asyncpg.Connection, queues: set[str]) -> None:
     async def so() -> bool:
-        told: dict[str, Any] | None = await conn.fetchval("select accepting from penstock.worker")
-        return set(told or {}) == queues
+        accepting: dict[str, Any] | None = await conn.fetchval(
+            "select accepting from penstock.worker"
+        )
+        return set(accepting or {}) == queues
 
     await eventually(so, f"the worker accepts jobs of {queues}")
 
@@ -86,7 +88,7 @@ async def test_a_job_that_its_worker_does_not_claim_is_found(
 async def test_a_job_that_waits_for_a_blocked_loop_is_found(
     database: str, conn: asyncpg.Connection
 ) -> None:
-    """The worker's heartbeat goes on, and says that a slot is free; nobody claims for it."""
+    """The worker's heartbeat goes on, and reports a free slot; but its loop cannot claim."""
     app = Penstock(name="blocking")
     app.queue("q")
     app.queue("other")
@@ -101,7 +103,7 @@ async def test_a_job_that_waits_for_a_blocked_loop_is_found(
 
     await declare(database, app)
     seen: list[tuple[str, str]] = []
-    # The loop of this test stands still with the worker's: another thread has to look.
+    # This test's loop stands still with the worker's, so another thread has to check.
     async with working(database, app, beat=OFTEN):
         await until_accepting(conn, {"q", "other"})
         watching = asyncio.create_task(asyncio.to_thread(_watch, database, seen))

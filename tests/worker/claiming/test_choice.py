@@ -1,4 +1,4 @@
-"""Which jobs a worker takes, how many at once, and what it leaves to others."""
+"""Which jobs a worker takes, how many at once, and which it leaves to others."""
 
 import asyncio
 import threading
@@ -21,7 +21,7 @@ from support.worker.crew import declare, submit_many, until_finished, working
 
 
 class Meter:
-    """How many are inside, and how many were at most."""
+    """Counts how many handlers run, and how many ran at most."""
 
     def __init__(self) -> None:
         self.most = 0
@@ -89,10 +89,10 @@ async def test_one_at_a_time_over_all_workers(database: str, conn: asyncpg.Conne
     assert meter.most == 1
 
 
-async def test_the_end_of_one_job_is_the_start_of_the_next(
+async def test_a_job_that_finishes_lets_the_next_one_start(
     database: str, conn: asyncpg.Connection
 ) -> None:
-    """F1, M3: also where the queue was found full in between; the poll would come much later."""
+    """F1, M3: also if the queue was found full in between; the poll would come much later."""
     app = Penstock(name="next")
     app.queue("one", concurrency=1, retry=Retries(attempts=2, backoff="constant", delay="0s"))
     begun: asyncio.Queue[int] = asyncio.Queue()
@@ -117,7 +117,7 @@ async def test_the_end_of_one_job_is_the_start_of_the_next(
 async def test_a_kind_without_a_handler_waits_for_a_worker_that_has_one(
     database: str, conn: asyncpg.Connection
 ) -> None:
-    """E9: it is not claimed, and says what it waits for."""
+    """E9: it is not claimed, and `waiting_for` says why."""
     ours, theirs = Penstock(name="ours"), Penstock(name="theirs")
     for app in (ours, theirs):
         app.queue("q")
@@ -134,9 +134,9 @@ async def test_a_kind_without_a_handler_waits_for_a_worker_that_has_one(
     async with working(database, ours, name="ours"):
         job = await submit(conn, "strange")
         await until_finished(conn, [await submit(conn, "known")])
-        told = await read(conn, job)
-        assert (told["status"], told["attempt"]) == ("queued", 0)
-        assert told["waiting_for"] == "no_handler"
+        row = await read(conn, job)
+        assert (row["status"], row["attempt"]) == ("queued", 0)
+        assert row["waiting_for"] == "no_handler"
     async with working(database, theirs, name="theirs"):
         [row] = await until_finished(conn, [job])
     assert (row["result"], row["attempt"]) == ("theirs", 1)
@@ -164,18 +164,18 @@ async def test_jobs_of_a_removed_kind_delay_no_others(
     jobs = await submit_rows(conn, [{"kind": "known", "account": name} for name in names[:5]])
     async with working(database, app):
         rows = await until_finished(conn, jobs, seconds=10)
-        [waiting] = await conn.fetch("select * from penstock.list_unhandled() u (told)")
+        [waiting] = await conn.fetch("select * from penstock.list_unhandled() u (row)")
     begun = await conn.fetchval("select started_at from penstock.worker")
     assert max(row["started_at"] for row in rows) - begun < timedelta(seconds=2)
     assert await conn.fetchval("select max(attempt) from penstock.job") == 0
-    assert waiting["told"]["kind"] == "removed"
-    assert waiting["told"]["jobs"] == old
+    assert waiting["row"]["kind"] == "removed"
+    assert waiting["row"]["jobs"] == old
 
 
 async def test_a_kind_that_moved_to_its_queue_from_another_runs_too(
     database: str, conn: asyncpg.Connection
 ) -> None:
-    """A newer version of the app has declared it there; one of them with slots of its own."""
+    """A newer version of the app has declared it there; one of the kinds has its own slots."""
     app = Penstock(name="moving")
     app.queue("q")
     app.queue("other")
@@ -201,8 +201,8 @@ async def test_a_kind_that_moved_to_its_queue_from_another_runs_too(
             await until_finished(conn, [await submit(conn, kind)])
 
 
-async def test_only_the_queues_it_is_told(database: str, conn: asyncpg.Connection) -> None:
-    """E9: and a queue that no handler waits in is refused at once."""
+async def test_only_the_queues_that_it_is_given(database: str, conn: asyncpg.Connection) -> None:
+    """E9: and a queue without a handler is refused at once."""
     app = Penstock(name="queues")
     for name in ("a", "b"):
         app.queue(name)
@@ -223,7 +223,7 @@ async def test_only_the_queues_it_is_told(database: str, conn: asyncpg.Connectio
 
 
 async def test_suspects_run_one_after_the_other(database: str, conn: asyncpg.Connection) -> None:
-    """E12: beside jobs that are none; short ones need not wait for a rest."""
+    """E12: beside jobs that are not suspect; short ones need not pause."""
     app = Penstock(name="suspects")
     app.queue("q", timeout="10m")
     suspects, others = Meter(), Meter()
@@ -245,7 +245,7 @@ async def test_suspects_run_one_after_the_other(database: str, conn: asyncpg.Con
 
 
 async def test_behind_a_pooler_of_transactions_it_does_not_start(database: str) -> None:
-    """E9: its sessions would be somebody else's; it says what to do."""
+    """E9: its sessions would be another client's; the error says what to do."""
     app = Penstock(name="pooled")
     app.queue("q")
 
@@ -263,7 +263,7 @@ async def test_behind_a_pooler_of_transactions_it_does_not_start(database: str) 
 async def test_thousands_of_jobs_await_at_once_in_one_worker(
     database: str, conn: asyncpg.Connection, scale: Scale, record_property: Any
 ) -> None:
-    """E9, E15: waiting costs neither memory nor processor time."""
+    """E9, E15: waiting costs neither memory nor CPU time."""
     app = Penstock(name="many")
     app.queue("q", timeout="5m")
     many = scale(1_000, 5_000)
@@ -298,5 +298,5 @@ async def test_thousands_of_jobs_await_at_once_in_one_worker(
 
 
 def _resident_bytes() -> int:
-    """Of this process, the test's own share included."""
+    """Of this process, including the test's own memory."""
     return int(Path("/proc/self/statm").read_text().split()[1]) * getpagesize()

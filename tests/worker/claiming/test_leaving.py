@@ -1,4 +1,4 @@
-"""How a worker leaves: told to, after enough jobs, or when nothing is due."""
+"""How a worker leaves: when stopped, after enough jobs, or when nothing is due."""
 
 import asyncio
 import signal
@@ -18,7 +18,7 @@ from support.worker.crew import Crew, Process, outcomes, submit_many, until_fini
 
 
 def quick_app(*queues: str) -> Penstock:
-    """A kind of the same name in each queue; `done` of the app counts them."""
+    """An app with a kind of the same name in each queue; its `done` counts them."""
     app = Penstock(name="quick")
     for name in queues or ("q",):
         app.queue(name)
@@ -30,14 +30,14 @@ def quick_app(*queues: str) -> Penstock:
     return app
 
 
-async def test_told_to_stop_it_lets_its_jobs_end(crew: Crew, conn: asyncpg.Connection) -> None:
-    """F6, E4: nothing is charged, nothing more is claimed."""
+async def test_when_stopped_it_lets_its_jobs_finish(crew: Crew, conn: asyncpg.Connection) -> None:
+    """F6, E4: no failure is counted, nothing more is claimed."""
     worker = await crew.start("w", concurrency=5)
     jobs = await submit_many(conn, "hold", 5, {"gate": str(crew.gate())})
     await crew.until_noted("start", 5)
     late = await submit_many(conn, "nap", 5, {"seconds": 0})
     worker.signal(signal.SIGTERM)
-    await eventually(_says(worker, "Stopping"), "it has heard")
+    await eventually(_says(worker, "Stopping"), "it is stopping")
     crew.gate().touch()
     assert await worker.ended() == {"processed": 5, "reason": "stopped"}
     rows = await crew.until_finished(jobs)
@@ -53,7 +53,7 @@ def _says(process: Process, words: str) -> Callable[[], Awaitable[bool]]:
     return says
 
 
-async def test_what_does_not_end_in_time_is_given_back_free_of_charge(
+async def test_jobs_that_do_not_finish_in_time_are_released(
     crew: Crew, conn: asyncpg.Connection
 ) -> None:
     """F6, E12: also a function in a thread, which cannot be stopped; it runs elsewhere."""
@@ -64,13 +64,13 @@ async def test_what_does_not_end_in_time_is_given_back_free_of_charge(
     begun = time.monotonic()
     leaving.signal(signal.SIGTERM)
 
-    async def given_back() -> bool:
+    async def released() -> bool:
         return bool(
             await conn.fetchval("select bool_and(status = 'queued') from penstock.job")
             and time.monotonic() - begun > 0.3
         )
 
-    await eventually(given_back, "all seven are queued again")
+    await eventually(released, "all seven are queued again")
     assert await leaving.ended() == {"processed": 7, "reason": "stopped"}
     crew.gate("thread").touch()
     await crew.start("other")
@@ -81,7 +81,7 @@ async def test_what_does_not_end_in_time_is_given_back_free_of_charge(
 
 
 async def test_a_second_signal_ends_it_at_once(crew: Crew, conn: asyncpg.Connection) -> None:
-    """F6: what runs is given back, without waiting for the drain."""
+    """F6: running jobs are released, without waiting for the drain."""
     worker = await crew.start("w", drain=60)
     jobs = await submit_many(conn, "hold", 3, {"gate": str(crew.gate())})
     jobs += await submit_many(conn, "hold_thread", 1, {"gate": str(crew.gate())})
@@ -96,10 +96,10 @@ async def test_a_second_signal_ends_it_at_once(crew: Crew, conn: asyncpg.Connect
     assert {tuple(row) for row in rows} == {("queued", 0, 0)}
 
 
-async def test_a_handler_that_trips_over_its_stop_is_not_charged(
+async def test_a_handler_that_fails_because_it_was_stopped_has_no_failure(
     database: str, conn: asyncpg.Connection
 ) -> None:
-    """F6: it was stopped; what it raises then is no failure of the job."""
+    """F6: it was stopped; what it raises after that is no failure of the job."""
     app = Penstock(name="trips")
     app.queue("q")
     begun = asyncio.Event()
@@ -132,7 +132,7 @@ async def test_it_recycles_after_so_many(database: str, conn: asyncpg.Connection
     assert await conn.fetchval("select count(*) from penstock.finished") == 10
 
 
-async def test_it_ends_after_so_many_jobs(database: str, conn: asyncpg.Connection) -> None:
+async def test_it_leaves_after_so_many_jobs(database: str, conn: asyncpg.Connection) -> None:
     """E4: at most N jobs and exit."""
     async with working(database, quick_app(), max_jobs=1) as here:
         jobs = await submit_many(conn, "q", 3, {"n": 1})
@@ -143,8 +143,8 @@ async def test_it_ends_after_so_many_jobs(database: str, conn: asyncpg.Connectio
     await until_finished(conn, jobs)
 
 
-async def test_with_nothing_due_it_ends_at_once(database: str, conn: asyncpg.Connection) -> None:
-    """E4: also where a job is due later."""
+async def test_with_nothing_due_it_leaves_at_once(database: str, conn: asyncpg.Connection) -> None:
+    """E4: also if a job is due later."""
     app = quick_app()
     async with working(database, app, until_idle=True) as here:
         assert await here.ran(5) == Ran(0, "idle")
@@ -158,7 +158,7 @@ async def test_with_nothing_due_it_ends_at_once(database: str, conn: asyncpg.Con
 async def test_until_idle_runs_what_its_jobs_submit(
     database: str, conn: asyncpg.Connection
 ) -> None:
-    """E4: what becomes due by a job of this run is part of it."""
+    """E4: jobs that become due through a job of this run belong to the run."""
     app = Penstock(name="chain")
     app.queue("q")
 
@@ -175,7 +175,7 @@ async def test_until_idle_runs_what_its_jobs_submit(
         assert await here.ran() == Ran(4, "idle")
 
 
-async def test_a_start_that_is_stopped_before_its_first_step_is_not_forgotten(
+async def test_an_attempt_that_is_stopped_before_its_first_step_is_not_forgotten(
     database: str, conn: asyncpg.Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """E12: its task never ran, and yet its slot is free again and its job goes on."""

@@ -1,4 +1,4 @@
-"""NOTIFY from somebody else: any role that may connect can send to every channel."""
+"""NOTIFY from strangers: any role that may connect can send to every channel."""
 
 import asyncio
 import json
@@ -36,7 +36,7 @@ ENDS = "nothing is ever delivered twice\nWARNING penstock: forged"
 
 
 def fuzzed(seed: int, n: int) -> list[str]:
-    """Well-formed words with a few characters changed."""
+    """Valid payloads with a few characters changed."""
     chance = random.Random(seed)
     sound = {"queue": "q", "state": "closed", "class": "timeout", "message": "it is back"}
     words = []
@@ -64,13 +64,13 @@ async def notify(conn: asyncpg.Connection, channels: list[str], words: list[str]
         await conn.execute("select pg_notify($1, w) from unnest($2::text[]) w", channel, words)
 
 
-async def test_what_a_worker_cannot_read_is_ignored_and_logged_once(
+async def test_a_payload_that_a_worker_cannot_read_is_ignored_and_logged_once(
     database: str,
     conn: asyncpg.Connection,
     seed: int,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """D3: and the worker goes on hearing what is said to it."""
+    """D3: and the worker goes on receiving what others send."""
     caplog.set_level(logging.INFO, logger="penstock")
     app = Penstock(database, name="notified")
     app.queue("q")
@@ -86,8 +86,8 @@ async def test_what_a_worker_cannot_read_is_ignored_and_logged_once(
         await until_finished(conn, jobs)
     statuses = await conn.fetch("select status from penstock.finished")
     assert Counter(row["status"] for row in statuses) == {"succeeded": 3}
-    said = [record for record in caplog.records if "cannot be read" in record.message]
-    assert 1 <= len([one for one in said if one.levelno == logging.WARNING]) <= 2
+    logs = [record for record in caplog.records if "cannot be read" in record.message]
+    assert 1 <= len([one for one in logs if one.levelno == logging.WARNING]) <= 2
     assert not [one for one in caplog.records if one.levelno >= logging.ERROR]
     await app.close()
 
@@ -95,7 +95,7 @@ async def test_what_a_worker_cannot_read_is_ignored_and_logged_once(
 async def test_a_notification_alone_cancels_nothing(
     database: str, conn: asyncpg.Connection, connect: Connect
 ) -> None:
-    """Whoever may connect to the database can send one, and an id is no secret."""
+    """Any role that may connect to the database can send one, and an id is no secret."""
     app = Penstock(database, name="notified")
     app.queue("q")
     begun = asyncio.Event()

@@ -1,4 +1,4 @@
-"""Workers tell who watches: after each change at once, a storm of them seldom, else nothing."""
+"""Workers notify watchers: after each change at once, in a storm seldom, else never."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -37,7 +37,9 @@ async def ears(connect: Connect) -> Ears:
     return ears
 
 
-async def test_a_worker_tells_of_starts_progress_and_ends(database: str, ears: Ears) -> None:
+async def test_a_worker_notifies_of_attempts_progress_and_outcomes(
+    database: str, ears: Ears
+) -> None:
     app = Penstock(database, name="tests")
     app.queue("q")
     goes_on, begun = asyncio.Event(), asyncio.Event()
@@ -55,7 +57,7 @@ async def test_a_worker_tells_of_starts_progress_and_ends(database: str, ears: E
         Worker(database, app.handlers(), Options(name="w", until_idle=True)).run()
     )
     await begun.wait()
-    for what in ("it began", "it got on", "it ended"):
+    for what in ("it began", "it reported progress", "it finished"):
         heard = len(ears.heard) if what != "it began" else 0
         if what != "it began":
             goes_on.set()
@@ -64,7 +66,7 @@ async def test_a_worker_tells_of_starts_progress_and_ends(database: str, ears: E
     await app.close()
 
 
-async def test_a_storm_of_ends_sends_few_hints(database: str, ears: Ears) -> None:
+async def test_a_storm_of_outcomes_sends_few_notifications(database: str, ears: Ears) -> None:
     app = Penstock(database, name="tests")
     app.queue("q")
 
@@ -76,12 +78,12 @@ async def test_a_storm_of_ends_sends_few_hints(database: str, ears: Ears) -> Non
     begun = loop.time()
     await Worker(database, app.handlers(), Options(name="w", until_idle=True)).run()
     took = loop.time() - begun
-    await eventually(ears.more_than(0), "a hint")
+    await eventually(ears.more_than(0), "a notification")
     assert len(ears.heard) <= took / CHANGE_PAUSE_SECONDS + 2
     await app.close()
 
 
-async def test_an_idle_worker_sends_no_hints(database: str, ears: Ears) -> None:
+async def test_an_idle_worker_sends_no_notifications(database: str, ears: Ears) -> None:
     app = Penstock(database, name="tests")
     app.queue("q")
 

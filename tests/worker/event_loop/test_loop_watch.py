@@ -1,4 +1,4 @@
-"""Who blocks an event loop, and that nobody else pays for it: seen from inside one worker."""
+"""Which job blocks an event loop, and that others lose nothing by it: seen inside one worker."""
 
 import asyncio
 import logging
@@ -12,7 +12,7 @@ import asyncpg
 import pytest
 
 from penstock import Job, Penstock, Retries
-from penstock.engine.jobs.on_finish import Ended
+from penstock.engine.jobs.on_finish import FinishedJob
 from penstock.engine.workers import Blocker
 from penstock.worker.attempts.attempt import Attempt
 from penstock.worker.event_loop import loop_watch
@@ -85,7 +85,7 @@ def app_of(**options: Any) -> Penstock:
 
 
 async def blocked_loops(conn: asyncpg.Connection) -> list[Any]:
-    """What was reported, once something was."""
+    """The reports of blocked loops, as soon as there are any."""
 
     async def reported() -> bool:
         return bool(await conn.fetchval("select bool_and(ended_at > began_at) from blocked_loop"))
@@ -96,10 +96,10 @@ async def blocked_loops(conn: asyncpg.Connection) -> list[Any]:
 
 
 @pytest.mark.parametrize("way", WAYS)
-async def test_the_job_is_named_whose_task_blocks(
+async def test_the_job_whose_task_blocks_is_named(
     database: str, conn: asyncpg.Connection, caplog: pytest.LogCaptureFixture, way: str
 ) -> None:
-    """D2: also a task that the handler made and waits for; with the line of its author."""
+    """D2: also a task that the handler made and waits for; with the line of the app's code."""
     caplog.set_level(logging.WARNING, "penstock.worker")
     async with working(database, app_of(), poll=0.1):
         await submit_rows(conn, [{"kind": "naps", "payload": {"seconds": 9}}] * 3)
@@ -122,7 +122,7 @@ async def test_an_on_finish_that_blocks_is_named(database: str, conn: asyncpg.Co
     async def paid() -> None: ...
 
     @paid.on_finish
-    async def bill(_job: Ended, _conn: asyncpg.Connection) -> None:
+    async def bill(_job: FinishedJob, _conn: asyncpg.Connection) -> None:
         block()
 
     async with working(database, app, poll=0.1):
@@ -132,9 +132,7 @@ async def test_an_on_finish_that_blocks_is_named(database: str, conn: asyncpg.Co
     assert (row["job_id"], row["kind"]) == (job, "paid")
 
 
-async def test_of_many_that_take_a_little_nobody_is_named(
-    database: str, conn: asyncpg.Connection
-) -> None:
+async def test_of_many_short_tasks_none_is_named(database: str, conn: asyncpg.Connection) -> None:
     """A loop that is only slow has no blocker."""
     app = app_of()
 
@@ -149,10 +147,10 @@ async def test_of_many_that_take_a_little_nobody_is_named(
     assert {row["job_id"] for row in rows} == {None}
 
 
-async def test_who_could_not_go_on_has_lost_no_time(
+async def test_an_attempt_that_could_not_go_on_loses_no_time(
     database: str, conn: asyncpg.Connection
 ) -> None:
-    """D2: the time-outs of others come due while the loop stands, and are not held against them."""
+    """D2: other jobs' time-outs fall due while the loop stands, and do not count."""
     app = app_of(timeout=1)
 
     @app.job(queue="q")
@@ -168,8 +166,10 @@ async def test_who_could_not_go_on_has_lost_no_time(
     assert count((row["status"], row["attempt"]) for row in ended) == {("succeeded", 1): 20}
 
 
-async def test_nor_has_who_began_a_moment_before(database: str, conn: asyncpg.Connection) -> None:
-    """D2: its time is set only after the loop goes on."""
+async def test_an_attempt_that_has_just_begun_loses_no_time_either(
+    database: str, conn: asyncpg.Connection
+) -> None:
+    """D2: its timer is set only after the loop goes on."""
     app = app_of(timeout=1)
 
     @app.job(queue="q")
@@ -186,7 +186,9 @@ async def test_nor_has_who_began_a_moment_before(database: str, conn: asyncpg.Co
     assert count((row["status"], row["attempt"]) for row in ended) == {("succeeded", 1): 20}
 
 
-async def test_who_blocks_has_used_its_time(database: str, conn: asyncpg.Connection) -> None:
+async def test_an_attempt_that_blocks_uses_its_own_time(
+    database: str, conn: asyncpg.Connection
+) -> None:
     app = app_of(timeout=0.5, retry=Retries(attempts=1))
 
     @app.job(queue="q")
@@ -200,10 +202,10 @@ async def test_who_blocks_has_used_its_time(database: str, conn: asyncpg.Connect
     assert row["error"]["class"] == "timeout"
 
 
-async def test_a_call_that_ran_out_of_time_meanwhile_is_no_failure(
+async def test_a_call_that_timed_out_in_a_blocked_loop_is_no_failure(
     database: str, conn: asyncpg.Connection
 ) -> None:
-    """D2: its answer may have been there, but nobody could read it."""
+    """D2: its answer may have arrived, but the blocked loop could not read it."""
     app = app_of()
     begun = asyncio.Event()
 
@@ -226,7 +228,7 @@ async def test_a_call_that_ran_out_of_time_meanwhile_is_no_failure(
     assert (row["result"], row["failures"]) == (2, 0)
 
 
-async def test_a_call_that_runs_out_of_time_by_itself_is_a_failure(
+async def test_a_call_that_times_out_in_a_free_loop_is_a_failure(
     database: str, conn: asyncpg.Connection
 ) -> None:
     app = app_of()
@@ -246,10 +248,10 @@ async def test_a_call_that_runs_out_of_time_by_itself_is_a_failure(
     assert (row["result"], row["failures"]) == (2, 1)
 
 
-async def test_jobs_that_have_blocked_start_one_by_one_and_beside_nobody(
+async def test_jobs_that_have_blocked_start_one_by_one_and_alone(
     database: str, conn: asyncpg.Connection
 ) -> None:
-    """D2: others end first, and nothing is claimed meanwhile; nor do they keep one another away."""
+    """D2: other jobs finish first, and nothing is claimed meanwhile; suspects delay no suspects."""
     app = app_of()
     now: list[int] = []
     beside: list[int] = []
@@ -279,7 +281,7 @@ async def test_jobs_that_have_blocked_start_one_by_one_and_beside_nobody(
     assert {row["failures"] for row in ended} == {0}
 
 
-async def test_what_was_released_meanwhile_is_stopped_here(
+async def test_an_attempt_that_was_released_meanwhile_is_stopped_here(
     database: str, conn: asyncpg.Connection
 ) -> None:
     app = app_of()
@@ -298,7 +300,7 @@ async def test_what_was_released_meanwhile_is_stopped_here(
     async with working(database, app, poll=0.1):
         job = await submit(conn, "holds")
         await begun.wait()
-        # As upkeep of another worker does while the loop stands.
+        # What upkeep of another worker does while the loop stands.
         await conn.execute(
             "select * from penstock._settle_jobs(null, null, array[$1::uuid], array[1],"
             " array['released'], null, null, null, null)",
@@ -313,10 +315,10 @@ async def test_what_was_released_meanwhile_is_stopped_here(
 
 @pytest.mark.parametrize("lost", [0, 60])
 @pytest.mark.parametrize(("allowed", "reason"), [(1, "timeout"), (100, "stuck")])
-async def test_nobody_is_over_its_time_before_the_lost_time_is_known(
+async def test_no_attempt_times_out_before_the_lost_time_is_known(
     allowed: float, reason: str, lost: float
 ) -> None:
-    """Its timer may come before the loop has noted that it stood still."""
+    """Its timer may fire before the loop has noted that it stood still."""
     attempt: Attempt
 
     def measure() -> None:
@@ -335,7 +337,7 @@ async def test_nobody_is_over_its_time_before_the_lost_time_is_known(
 
 
 class Clock:
-    """In the place of the module `time`."""
+    """Replaces the module `time`."""
 
     def __init__(self) -> None:
         self.now = self.used = 100.0
@@ -352,17 +354,17 @@ class Clock:
 
 
 @pytest.mark.parametrize(("used", "named"), [(0.0, None), (9.0, "here")])
-async def test_a_process_that_was_stopped_was_blocked_by_nobody(
+async def test_a_process_that_was_stopped_was_not_blocked(
     monkeypatch: pytest.MonkeyPatch, used: float, named: str | None
 ) -> None:
-    """But one that kept the interpreter to itself has worked."""
+    """But a process that kept the interpreter lock has used CPU time."""
     clock = Clock()
     monkeypatch.setattr(loop_watch, "time", clock)
     watch = LoopWatch(asyncio.get_running_loop())
     monkeypatch.setattr(watch, "_seen", lambda: Blocker("here"))
-    watch.look()
+    watch.sample()
     clock.pass_by(10, used=used)
-    watch.look()
+    watch.sample()
     watch.measure()
     [standstill] = watch.reports()
     assert standstill.seconds == 10

@@ -17,7 +17,7 @@ from penstock import Job, Misconfigured, Penstock
 from penstock.client.config.toml import load
 from penstock.engine.engine import Engine
 from penstock.engine.jobs.callbacks import Callbacks
-from penstock.engine.jobs.on_finish import Ended
+from penstock.engine.jobs.on_finish import FinishedJob
 from penstock.errors import Unavailable
 from penstock.security import callback_token
 from penstock.security.roots import Roots
@@ -358,7 +358,7 @@ async def test_the_app_is_told_of_an_end_by_callback(
     told: list[tuple[str, Any]] = []
 
     @app.kinds["f"].on_finish
-    async def store(job: Ended, conn: asyncpg.Connection) -> None:
+    async def store(job: FinishedJob, conn: asyncpg.Connection) -> None:
         assert await conn.fetchval("select 1") == 1
         told.append((job.status, job.result))
 

@@ -12,7 +12,7 @@ import pytest
 from penstock import Cancel, Fail, Job, Penstock, Retry
 from penstock.engine.engine import Engine
 from penstock.engine.jobs.jobs import Jobs
-from penstock.engine.jobs.on_finish import Ended
+from penstock.engine.jobs.on_finish import FinishedJob
 from penstock.engine.workers import Workers
 from penstock.errors import Unavailable
 from penstock.worker.worker import Options, Worker
@@ -157,7 +157,7 @@ async def test_a_slow_on_finish_does_not_make_ends_pile_up(
     async def work() -> None: ...
 
     @work.on_finish
-    async def store(_: Ended, own: asyncpg.Connection) -> None:
+    async def store(_: FinishedJob, own: asyncpg.Connection) -> None:
         count = "select count(*) from penstock.job where status = 'running'"
         seen.append(await own.fetchval(count))
         await own.execute("select pg_sleep(0.02)")
@@ -202,7 +202,7 @@ async def test_an_on_finish_holds_no_row_that_a_whole_queue_wants(
     async def work() -> None: ...
 
     @work.on_finish
-    async def store(_: Ended, __: asyncpg.Connection) -> None:
+    async def store(_: FinishedJob, __: asyncpg.Connection) -> None:
         inside.set()
         await go_on.wait()
 
@@ -226,7 +226,7 @@ async def test_an_on_finish_that_hangs_is_ended(
     async def work() -> None: ...
 
     @work.on_finish
-    async def store(job: Ended, _: asyncpg.Connection) -> None:
+    async def store(job: FinishedJob, _: asyncpg.Connection) -> None:
         if job.status == "succeeded":
             await asyncio.sleep(60)
 
@@ -249,7 +249,7 @@ async def test_hooked_ends_of_a_busy_account_do_not_hold_up_others(
         await go_on.wait()
 
     @work.on_finish
-    async def store(job: Ended, conn: asyncpg.Connection) -> None: ...
+    async def store(job: FinishedJob, conn: asyncpg.Connection) -> None: ...
 
     async with working(database, app):
         rows = [{"kind": "work", "payload": {"who": "a"}}] * 5

@@ -8,7 +8,7 @@ import asyncpg
 import pytest
 
 from penstock import Job, Penstock, Retries
-from penstock.engine.jobs.on_finish import Ended
+from penstock.engine.jobs.on_finish import FinishedJob
 from support.factory import submit
 from support.worker.crew import until_finished, working
 
@@ -150,7 +150,7 @@ async def test_an_odd_exception_of_an_on_finish_is_its_own(
         return "paid"
 
     @paid.on_finish
-    async def bill(_job: Ended, _conn: asyncpg.Connection) -> None:
+    async def bill(_job: FinishedJob, _conn: asyncpg.Connection) -> None:
         fail(odd)
 
     async with working(database, app, poll=0.1) as here:

@@ -590,7 +590,7 @@ async def test_a_handler_of_the_script_itself_runs(
 async def test_a_script_that_would_start_itself_again_is_explained(run: Run) -> None:
     process = await run("script.py", start="asyncio.run(main())")
     _, err = await process.communicate()
-    assert 'put the start under `if __name__ == "__main__":`' in err.decode()
+    assert 'start the worker under `if __name__ == "__main__":`' in err.decode()
     assert process.returncode == 1
 
 

@@ -1,4 +1,4 @@
-"""Work that is driven by calls alone, with real servers: chains, and what ends them unasked."""
+"""Queues that only calls drive, with real servers: chains of calls, and what interrupts them."""
 
 import asyncio
 import json
@@ -41,7 +41,7 @@ async def mark(n: int, job: Job, seconds: float = 0.2) -> int:
 
 
 class Host:
-    """A server without a worker: what runs, runs because somebody called."""
+    """A server without a worker: jobs run only because of calls."""
 
     def __init__(self, folder: Path, database: str) -> None:
         self.folder = folder
@@ -111,7 +111,7 @@ async def succeeded(conn: asyncpg.Connection) -> int:
 
 
 async def test_a_submit_is_all_it_takes(host: Host, conn: asyncpg.Connection) -> None:
-    """M12: no worker stands by; the submit starts the first call, one after the other."""
+    """M12: no worker is running; the submit starts the first call, and calls start one another."""
     await host.submit(6)
 
     async def done() -> bool:
@@ -142,7 +142,7 @@ async def test_calls_start_one_another(host: Host, conn: asyncpg.Connection) -> 
 
 
 async def test_a_killed_driver_loses_no_job(host: Host, conn: asyncpg.Connection) -> None:
-    """M12: killed in the middle of a job, on a host that comes back: the chain begins again."""
+    """M12: killed in the middle of a job, on a host that restarts: the chain begins again."""
     await host.submit(6, seconds=0.5)
 
     async def in_the_middle() -> bool:
@@ -163,6 +163,6 @@ async def test_a_killed_driver_loses_no_job(host: Host, conn: asyncpg.Connection
     await eventually(done, "all have run", seconds=WAIT_SECONDS)
     ended = [n for word, n, *_ in host.notes() if word == "ended"]
     assert sorted(set(ended)) == [str(n) for n in range(6)]
-    assert len(ended) <= 7, "at most the one that was killed while its end was told ran again"
+    assert len(ended) <= 7, "only the one whose outcome was being written at the kill ran again"
     failures = await conn.fetchval("select max(failures) from penstock.finished")
     assert failures == 0

@@ -1,4 +1,4 @@
-"""A worker that runs measures what places and waits are told by."""
+"""A running worker measures the data for positions and ETAs."""
 
 import asyncpg
 

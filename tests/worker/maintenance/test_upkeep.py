@@ -1,4 +1,4 @@
-"""What a worker does unasked: it recovers, prunes, makes its connections anew, and is quiet."""
+"""What a worker does beside its jobs: it recovers, prunes, renews connections, and is quiet."""
 
 import logging
 from datetime import timedelta
@@ -32,7 +32,7 @@ def app() -> Penstock:
 async def test_a_worker_recovers_again_and_again(
     database: str, conn: asyncpg.Connection, clock: Clock, app: Penstock
 ) -> None:
-    """S1: three starts are over their time one after the other; twice a second it looks."""
+    """S1: three attempts time out one after the other; it polls twice a second."""
     assert upkeep.PASS_SECONDS == 0.5
     await factory.queue(conn, "elsewhere", timeout_seconds=60)
     async with working(database, app):
@@ -45,23 +45,23 @@ async def test_a_worker_recovers_again_and_again(
             async def is_back(job: UUID = job) -> bool:
                 return await factory.status(conn, job) != "running"
 
-            await eventually(is_back, "it is given back", seconds=30)
+            await eventually(is_back, "the job is queued again", seconds=30)
 
 
-async def test_a_worker_tells_the_planner_of_a_burst(
+async def test_a_worker_makes_a_burst_known_to_the_planner(
     database: str, conn: asyncpg.Connection, app: Penstock
 ) -> None:
-    """Plans made in a quiet time read every job, until the planner hears that there are many."""
+    """Plans made at a quiet time read every job, until the planner knows that there are many."""
     await factory.queue(conn, "elsewhere")
     await conn.execute("alter table penstock.job set (autovacuum_enabled = off)")
     await conn.execute("vacuum analyze penstock.job")
     async with working(database, app):
         await submit_many(conn, "elsewhere", 1_500, {})
 
-        async def is_told() -> bool:
+        async def is_known() -> bool:
             return not await conn.fetchval("select penstock._has_few_by_statistics('penstock.job')")
 
-        await eventually(is_told, "the planner is told", seconds=30)
+        await eventually(is_known, "the planner knows", seconds=30)
 
 
 async def test_a_worker_prunes_without_being_asked(
@@ -71,7 +71,7 @@ async def test_a_worker_prunes_without_being_asked(
     app: Penstock,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """M14: what is older than seven days goes while it stands there, a day's partition a pass."""
+    """M14: history older than seven days is deleted while it runs, one day's partition per pass."""
     monkeypatch.setattr(upkeep, "TIDY_SECONDS", 0.1)
     async with working(database, app):
         await until_finished(conn, await submit_many(conn, "nod", 3, {}))
@@ -85,10 +85,10 @@ async def test_a_worker_prunes_without_being_asked(
         await eventually(gone, "history is pruned", seconds=30)
 
 
-async def test_connections_are_made_anew_every_half_hour(
+async def test_connections_are_renewed_every_half_hour(
     database: str, conn: asyncpg.Connection, app: Penstock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """F7: heartbeat, control and those for claims and ends; and it goes on meanwhile."""
+    """F7: heartbeat, control, and those for claims and outcomes; the worker goes on meanwhile."""
     for module, name in (
         (worker_module, "RENEW_SECONDS"),
         (registration, "RENEW_SECONDS"),
@@ -111,7 +111,7 @@ async def test_connections_are_made_anew_every_half_hour(
         assert first
 
         async def renewed() -> bool:
-            await submit_many(conn, "nod", 1, {})  # a connection that nobody uses is not asked
+            await submit_many(conn, "nod", 1, {})  # an unused connection is not renewed
             return not first & await sessions()
 
         await eventually(renewed, "none of the first connections is left", seconds=30)

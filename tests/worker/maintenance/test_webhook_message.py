@@ -57,24 +57,24 @@ async def said(status: int, **headers: str) -> Answer:
 
 
 @pytest.mark.parametrize("status", [200, 201, 202, 204])
-async def test_it_is_taken(status: int) -> None:
+async def test_it_is_accepted(status: int) -> None:
     assert await said(status) == Answer(taken=True, status=status)
 
 
 @pytest.mark.parametrize("status", [301, 308, 400, 401, 404, 409, 422, 429, 500, 503])
-async def test_it_is_not_taken(status: int) -> None:
-    told = await said(status, Location="http://169.254.169.254/")
-    assert (told.taken, told.status, told.over) == (False, status, False)
-    assert f"answered with status {status}" in (told.error or "")
+async def test_it_is_not_accepted(status: int) -> None:
+    answer = await said(status, Location="http://169.254.169.254/")
+    assert (answer.taken, answer.status, answer.over) == (False, status, False)
+    assert f"answered with status {status}" in (answer.error or "")
 
 
 async def test_gone_means_never_again() -> None:
     assert (await said(410)).over
 
 
-async def test_the_receiver_may_ask_for_time() -> None:
-    told = await said(503, **{"Retry-After": "120"})
-    assert told.after == timedelta(minutes=2)
+async def test_the_receiver_may_ask_to_wait() -> None:
+    answer = await said(503, **{"Retry-After": "120"})
+    assert answer.after == timedelta(minutes=2)
 
 
 async def test_the_message_is_json_with_the_job_as_it_was() -> None:
@@ -94,7 +94,7 @@ async def test_the_message_is_json_with_the_job_as_it_was() -> None:
 
 
 async def test_it_is_dated_by_the_servers_clock(monkeypatch: pytest.MonkeyPatch) -> None:
-    """R-F10: a receiver refuses what a worker with a wrong clock has dated."""
+    """R-F10: a receiver refuses a message that was dated by a wrong clock."""
     dates: list[str] = []
 
     async def reply(request: web.Request) -> web.Response:
@@ -108,8 +108,8 @@ async def test_it_is_dated_by_the_servers_clock(monkeypatch: pytest.MonkeyPatch)
     assert dates == [str(int(right.timestamp()))]
 
 
-async def test_one_that_takes_too_long_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
-    """R-F22: it hangs, or goes on for ever with its headers."""
+async def test_a_receiver_that_takes_too_long_is_abandoned(monkeypatch: pytest.MonkeyPatch) -> None:
+    """R-F22: it hangs, or sends headers for ever."""
     monkeypatch.setattr(webhooks, "SEND_SECONDS", 0.2)
     held = asyncio.Event()
 
@@ -118,24 +118,24 @@ async def test_one_that_takes_too_long_is_left(monkeypatch: pytest.MonkeyPatch) 
         return web.Response()
 
     async with receiver(hang) as url:
-        told = await sent_to(url)
+        answer = await sent_to(url)
         held.set()
-    assert "did not take it in 0.2 s" in (told.error or "")
+    assert "did not accept it within 0.2 s" in (answer.error or "")
     async with answering(b"HTTP/1.1 200 OK\r\nx-1: 1\r\n", then="hang") as port:
         assert not (await sent_to(f"http://127.0.0.1:{port}/x")).taken
 
 
-async def test_one_that_is_away_or_breaks_off() -> None:
-    told = await sent_to(f"http://127.0.0.1:{closed_port()}/x")
-    assert "does not take connections" in (told.error or "")
+async def test_a_receiver_that_is_unavailable_or_breaks_off() -> None:
+    answer = await sent_to(f"http://127.0.0.1:{closed_port()}/x")
+    assert "does not take connections" in (answer.error or "")
     async with answering(b"", then="reset") as port:
         assert not (await sent_to(f"http://127.0.0.1:{port}/x")).taken
     async with answering(b"no HTTP at all\r\n\r\n") as port:
         assert not (await sent_to(f"http://127.0.0.1:{port}/x")).taken
 
 
-async def test_what_follows_its_status_is_not_waited_for() -> None:
-    """It has taken the message; an answer without an end changes nothing."""
+async def test_the_body_after_the_status_is_not_waited_for() -> None:
+    """It has accepted the message; an answer without an end changes nothing."""
     async with answering(answer(200, {}, "x", missing=1_000_000), then="hang") as port:
         async with asyncio.timeout(2):
             assert (await sent_to(f"http://127.0.0.1:{port}/x")).taken

@@ -1,4 +1,4 @@
-"""Messages about ended jobs, sent by workers to receivers that are well, slow, hostile or gone."""
+"""Messages about finished jobs, to receivers that are sound, slow, hostile or gone."""
 
 import asyncio
 import json
@@ -30,7 +30,7 @@ Reply = Callable[[], Awaitable[web.Response]]
 
 
 class Receiver:
-    """It notes what comes, and answers as it is told."""
+    """Records messages, and answers as the test asks it to."""
 
     def __init__(self) -> None:
         self.came: list[tuple[dict[str, str], bytes]] = []
@@ -47,7 +47,7 @@ class Receiver:
         async def enough() -> bool:
             return len(self.came) >= n
 
-        await eventually(enough, f"{n} messages came", seconds=seconds)
+        await eventually(enough, f"{n} messages arrive", seconds=seconds)
 
     async def take(self, request: web.Request) -> web.Response:
         self.came.append((dict(request.headers), await request.read()))
@@ -114,10 +114,10 @@ async def until_delivered(conn: asyncpg.Connection, n: int) -> None:
     await eventually(all_there, f"{n} are delivered", seconds=20)
 
 
-async def test_the_app_and_the_caller_are_told_each_with_a_signature_of_its_own(
+async def test_the_app_and_the_caller_get_messages_with_separate_signatures(
     database: str, conn: asyncpg.Connection, receiver: Receiver
 ) -> None:
-    """E15: checked with the reference verifier; nobody's secret opens another's message."""
+    """E15: checked with the reference verifier; no secret verifies the messages of another."""
     app = made(database, receiver.url + "?to=app")
     ticket = await app.kinds["f"].using(account="u1", webhook_url=receiver.url).submit(n=21)
     async with working(database, app):
@@ -148,7 +148,7 @@ async def test_the_app_and_the_caller_are_told_each_with_a_signature_of_its_own(
                 Webhook(wrong).verify(body, headers)
 
 
-async def test_one_that_is_not_taken_comes_again_under_its_id(
+async def test_a_message_that_is_not_accepted_is_sent_again_under_its_id(
     database: str, conn: asyncpg.Connection, clock: Clock, receiver: Receiver
 ) -> None:
     receiver.status = 500
@@ -175,17 +175,17 @@ async def test_gone_is_gone(database: str, conn: asyncpg.Connection, receiver: R
     async with working(database, made(database, receiver.url)):
         await factory.submit(conn, "f", payload={"n": 1})
 
-        async def given_up() -> bool:
-            return (await states(conn))["given_up"] == 1
+        async def failed_for_good() -> bool:
+            return (await states(conn))["failed_for_good"] == 1
 
-        await eventually(given_up, "it is given up")
+        await eventually(failed_for_good, "it has failed for good")
     assert len(receiver.came) == 1
 
 
-async def test_a_receiver_that_hangs_delays_nobody_else(
+async def test_a_receiver_that_hangs_delays_no_other(
     database: str, conn: asyncpg.Connection, receiver: Receiver
 ) -> None:
-    """R-F22: it holds two calls, and all of another one's messages come meanwhile."""
+    """R-F22: it occupies two calls, and all messages to the other receiver arrive meanwhile."""
     async with receiving() as hanging:
         hanging.held = asyncio.Event()
         app = made(database)
@@ -214,13 +214,13 @@ async def test_two_workers_send_each_message_once(
     assert receiver.most_at_once <= 2
 
 
-async def test_what_a_caller_names_is_not_called_inside_the_network(
+async def test_a_callers_address_inside_the_network_is_not_called(
     database: str,
     conn: asyncpg.Connection,
     receiver: Receiver,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """R-F22, C5: refused at submit, and at the call if it came in by plain SQL."""
+    """R-F22, C5: refused at submit, and at the call if it was submitted by plain SQL."""
     monkeypatch.delenv("PENSTOCK_ALLOW_PRIVATE")
     app = made(database)
     for url in (receiver.url, "https://127.0.0.1/x", "https://localhost/x"):
@@ -233,14 +233,14 @@ async def test_what_a_caller_names_is_not_called_inside_the_network(
     async with working(database, app):
         await factory.submit(conn, "f", payload={"n": 1}, webhook_url=receiver.url)
 
-        async def given_up() -> bool:
-            return (await states(conn))["given_up"] == 1
+        async def failed_for_good() -> bool:
+            return (await states(conn))["failed_for_good"] == 1
 
-        await eventually(given_up, "it is given up")
+        await eventually(failed_for_good, "it has failed for good")
     assert receiver.came == []
 
 
-async def test_every_way_to_submit_takes_the_address_along(
+async def test_every_way_to_submit_keeps_the_address(
     database: str, conn: asyncpg.Connection
 ) -> None:
     app = made(database)
@@ -257,7 +257,7 @@ async def test_every_way_to_submit_takes_the_address_along(
     assert await conn.fetchval("select count(*) from penstock.job") == 6
 
 
-async def test_one_that_is_replayed_comes_again(
+async def test_a_replayed_message_is_sent_again(
     database: str, conn: asyncpg.Connection, receiver: Receiver
 ) -> None:
     async with working(database, made(database, receiver.url)):
@@ -268,7 +268,7 @@ async def test_one_that_is_replayed_comes_again(
     assert len({headers["webhook-id"] for headers, _ in receiver.came}) == 1
 
 
-async def test_a_worker_that_does_not_stay_sends_what_is_due(
+async def test_a_bounded_run_sends_due_messages(
     database: str, conn: asyncpg.Connection, receiver: Receiver
 ) -> None:
     app = made(database, receiver.url)
@@ -278,7 +278,7 @@ async def test_a_worker_that_does_not_stay_sends_what_is_due(
     assert (len(receiver.came), await states(conn)) == (1, {"delivered": 1})
 
 
-async def test_app_testing_tells_nobody(receiver: Receiver, tmp_path: Path) -> None:
+async def test_app_testing_sends_nothing(receiver: Receiver, tmp_path: Path) -> None:
     """A test of an app must not call its receivers."""
     app = Penstock(home=tmp_path / "home", name="tests")
     queue = app.queue("q")
@@ -307,7 +307,7 @@ async def test_without_a_secret_nothing_is_sent_and_the_log_says_why(
         async def said() -> bool:
             return "PENSTOCK_SECRET is not set" in caplog.text
 
-        await eventually(said, "the log says it", seconds=15)
+        await eventually(said, "the log names the reason", seconds=15)
     assert receiver.came == []
     assert await states(conn) == {"pending": 1}
 

@@ -1,4 +1,4 @@
-"""A handler that blocks its worker's event loop: the jobs beside it do not pay for it. D2."""
+"""A handler that blocks its worker's event loop: the jobs beside it lose nothing. D2."""
 
 from typing import Any
 
@@ -15,7 +15,7 @@ BLOCKS_AT = "apps.py:"
 async def one_blocks_beside(
     crew: Crew, *, blocks: float, most: float, bystanders: int, naps: float
 ) -> tuple[Any, list[Any]]:
-    """Two workers, one handler that blocks, and others beside it; how all of them finished."""
+    """Two workers, one handler that blocks, and others beside it; returns how all finished."""
     await crew.start("a", poll=0.1)
     await crew.start("b", poll=0.1)
     await crew.past_grace()
@@ -79,8 +79,8 @@ async def test_forty_bystanders_of_a_blocking_handler(crew: Crew) -> None:
     assert any(said(process) for process in crew.started)
 
 
-async def test_bystanders_of_a_blocking_handler_are_not_charged(crew: Crew) -> None:
-    """D2: the short form: the loop stands for longer than the deadlines that stand in its way."""
+async def test_no_failure_counts_for_bystanders_of_a_blocking_handler(crew: Crew) -> None:
+    """D2, the short form: the loop stands still for longer than the deadlines that matter."""
     blocker, others = await one_blocks_beside(crew, blocks=8, most=1, bystanders=12, naps=0.5)
     unharmed(others)
     alone_after_its_first(crew, blocker)

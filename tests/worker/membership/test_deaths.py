@@ -14,10 +14,10 @@ from support.worker.crew import Crew, count, submit_many
 
 
 @pytest.mark.alone
-async def test_what_a_killed_worker_ran_runs_again_within_a_moment(
+async def test_jobs_of_a_killed_worker_run_again_within_a_moment(
     crew: Crew, conn: asyncpg.Connection, record_property: Any
 ) -> None:
-    """E6, E12, F6, M4, S1: freed by its locks in milliseconds, not by its lease in 15 s."""
+    """E6, E12, F6, M4, S1: released in milliseconds by its locks, not in 15 s by its lease."""
     doomed = await crew.start("doomed")
     jobs = await submit_many(conn, "hold_first", 50, {"gate": str(crew.gate())})
     await crew.until_noted("start", 50)
@@ -43,7 +43,7 @@ async def test_what_a_killed_worker_ran_runs_again_within_a_moment(
 async def test_a_stopped_worker_that_goes_on_counts_for_nothing(
     crew: Crew, conn: asyncpg.Connection
 ) -> None:
-    """S12, E12, F4: its late ends are fenced; it notices, registers again and goes on."""
+    """S12, E12, F4: its late outcomes are fenced; it notices, registers again and goes on."""
     short = {"lease": 2, "beat": 0.5}
     zombie = await crew.start("zombie", **short)
     jobs = await submit_many(conn, "hold_first", 100, {"gate": str(crew.gate())})
@@ -54,7 +54,7 @@ async def test_a_stopped_worker_that_goes_on_counts_for_nothing(
     rows = await crew.until_finished(jobs)
     assert {(row["attempt"], row["result"]["attempt"]) for row in rows} == {(2, 2)}
 
-    crew.gate().touch()  # half of its handlers end the moment it goes on; the others it drops
+    crew.gate().touch()  # half of its handlers return when it goes on; it drops the others
     zombie.signal(signal.SIGCONT)
     await crew.settled(zombie)
     await crew.until_noted("dropped", 100)
@@ -62,10 +62,10 @@ async def test_a_stopped_worker_that_goes_on_counts_for_nothing(
     async def all_over() -> bool:
         return len(crew.noted("end") + crew.noted("dropped")) == 400
 
-    await eventually(all_over, "each of its handlers has ended, or was dropped")
+    await eventually(all_over, "each of its handlers has returned, or was dropped")
     again = await crew.until_finished(jobs)
     assert again == rows
-    assert "given up for lost" in zombie.said
+    assert "was declared lost" in zombie.said
     lost = await conn.fetchval("select count(*) from penstock.worker where lost_at is not null")
     assert lost == 1
 
@@ -79,7 +79,7 @@ async def test_a_stopped_worker_that_goes_on_counts_for_nothing(
 async def test_a_handler_that_blocks_the_loop_keeps_its_job_and_its_neighbours(
     crew: Crew, conn: asyncpg.Connection, scale: Scale
 ) -> None:
-    """E6, S12: the heartbeat has a thread of its own."""
+    """E6, S12: the heartbeat has its own thread."""
     lease: dict[str, Any] = scale({"lease": 1.5, "beat": 0.3}, {})
     seconds = scale(3.5, 30.0)
     await crew.start("blocked", **lease)
@@ -94,10 +94,10 @@ async def test_a_handler_that_blocks_the_loop_keeps_its_job_and_its_neighbours(
 
 
 @pytest.mark.timeout(120)
-async def test_poison_ends_and_the_innocent_beside_it_finish(
+async def test_a_poison_job_fails_and_the_innocent_beside_it_finish(
     crew: Crew, conn: asyncpg.Connection, clock: Clock, scale: Scale
 ) -> None:
-    """S2, S3, E12: lost in company twice, then alone; three recoveries, then it has ended."""
+    """S2, S3, E12: lost with others twice, then alone; after three recoveries the job fails."""
     recoveries = scale(1, 3)
     await conn.execute("select penstock.edit_queue('q', $1)", {"recovery": recoveries})
     innocent = await submit_many(conn, "hold_first", 20, {"gate": str(crew.gate())})
@@ -112,8 +112,8 @@ async def test_poison_ends_and_the_innocent_beside_it_finish(
             deaths += 1
             assert deaths <= recoveries + 5, "it kills without end"
             worker = await crew.start(f"victim-{deaths}")
-            await conn.execute(_GIVE_UP_THE_DEAD)
-        # Over backoffs and rests, so that nobody has to wait for them.
+            await conn.execute(_RECOVER_THE_DEAD)
+        # Skip backoffs and pauses, so that the test need not wait for them.
         await clock.advance("5s", beats=True)
         await eventually(_settled(conn, worker), "something happens", seconds=20)
     rows = await crew.until_finished(innocent)
@@ -125,8 +125,8 @@ async def test_poison_ends_and_the_innocent_beside_it_finish(
     print(f"{deaths} deaths")
 
 
-# What upkeep does once its session is old enough.
-_GIVE_UP_THE_DEAD = "select penstock.recover_jobs()"
+# Upkeep does this once its session is old enough.
+_RECOVER_THE_DEAD = "select penstock.recover_jobs()"
 
 
 def _settled(conn: asyncpg.Connection, worker: Any) -> Any:
@@ -140,10 +140,10 @@ def _settled(conn: asyncpg.Connection, worker: Any) -> Any:
 
 
 @pytest.mark.parametrize("which", [["penstock upkeep"], ["penstock heartbeat"]])
-async def test_one_session_that_is_ended_means_nothing(
+async def test_one_session_that_is_ended_does_no_harm(
     crew: Crew, conn: asyncpg.Connection, which: list[str]
 ) -> None:
-    """S12: the other one holds the worker's key; the lost one comes back and takes it too."""
+    """S12: the other session still locks the worker's key; a new one replaces the lost one."""
     worker = await crew.start("w")
     jobs = await submit_many(conn, "hold", 5, {"gate": str(crew.gate())})
     await crew.until_noted("start", 5)
@@ -159,21 +159,21 @@ async def test_one_session_that_is_ended_means_nothing(
 async def test_both_sessions_ended_are_fenced_and_the_worker_goes_on(
     crew: Crew, conn: asyncpg.Connection
 ) -> None:
-    """S12: it may be given up for lost in that moment; then its ends do not count."""
+    """S12: it may be declared lost in that moment; then its outcomes do not count."""
     worker = await crew.start("w")
     jobs = await submit_many(conn, "hold_first", 5, {"gate": str(crew.gate())})
     await crew.until_noted("start", 5)
-    await conn.execute(_END_BOTH_AND_LOOK)
+    await conn.execute(_END_BOTH_AND_RECOVER)
     rows = await crew.until_finished(jobs)
     assert {(row["status"], row["attempt"]) for row in rows} == {("succeeded", 2)}
-    assert "given up for lost" in worker.said
+    assert "was declared lost" in worker.said
     [more] = await submit_many(conn, "nap", 1, {"seconds": 0})
     [row] = await crew.until_finished([more])
     assert (row["attempt"], row["result"]["pid"]) == (1, worker.pid)
 
 
-# Upkeep looks at the worst moment: before either of them is back.
-_END_BOTH_AND_LOOK = """
+# Upkeep runs at the worst moment: before either session is back.
+_END_BOTH_AND_RECOVER = """
 do $$
 declare
   v_pids integer[] := array(select pid from pg_stat_activity where datname = current_database()
@@ -205,7 +205,7 @@ async def test_a_step_that_was_kept_is_not_run_again_after_a_kill(
     await crew.until_noted("kept", 1)
     doomed.kill()
     await crew.start("other")
-    await conn.execute(_GIVE_UP_THE_DEAD)
+    await conn.execute(_RECOVER_THE_DEAD)
     [row] = await crew.until_finished([job])
     assert row["result"] == {"attempt": 2, "kept": 1}
     assert [line.word for line in crew.noted()] == ["step", "kept", "kept"]
@@ -214,14 +214,14 @@ async def test_a_step_that_was_kept_is_not_run_again_after_a_kill(
 async def test_a_kill_within_the_finishing_transaction_leaves_neither_half(
     crew: Crew, conn: asyncpg.Connection
 ) -> None:
-    """E12, M4: the app's row and the end come together, once."""
+    """E12, M4: the app's row and the outcome are written together, once."""
     await conn.execute("create table bill (job_id uuid primary key, attempt integer)")
     doomed = await crew.start("doomed")
     [job] = await submit_many(conn, "paid", 1, {"gate": str(crew.gate())})
     await crew.until_noted("billed", 1)
     doomed.kill()
     await crew.start("other")
-    await conn.execute(_GIVE_UP_THE_DEAD)
+    await conn.execute(_RECOVER_THE_DEAD)
     [row] = await crew.until_finished([job])
     bills = await conn.fetch("select job_id, attempt from bill")
     assert [tuple(bill) for bill in bills] == [(job, 2)]

@@ -1,4 +1,4 @@
-"""A worker that was given up for lost and does not know it: nothing that it says or does counts."""
+"""A worker that was declared lost and does not know it: nothing that it reports counts."""
 
 import asyncio
 import threading
@@ -20,7 +20,7 @@ def new_app() -> Penstock:
 
 
 async def give_up(conn: asyncpg.Connection, here: Here) -> None:
-    """What upkeep does about a worker that is silent for too long; it starts the job elsewhere."""
+    """Do what upkeep does about a worker that is silent for too long; the job starts elsewhere."""
     worker = here.worker._registration.worker
     await conn.execute(
         "update penstock.worker set lost_at = penstock.clock() where id = $1", worker
@@ -29,10 +29,10 @@ async def give_up(conn: asyncpg.Connection, here: Here) -> None:
 
 
 @pytest.mark.parametrize("word", ["progress", "emit", "step"])
-async def test_what_a_lost_start_says_does_not_land(
+async def test_reports_of_a_lost_attempt_are_dropped(
     database: str, conn: asyncpg.Connection, word: str
 ) -> None:
-    """S12: fenced as its end is; the handler is told, and its worker goes on."""
+    """S12: fenced as its outcome is; the handler gets an error, and its worker goes on."""
     app = new_app()
     begun = asyncio.Event()
     go_on = threading.Event()
@@ -62,7 +62,7 @@ async def test_what_a_lost_start_says_does_not_land(
         job = await submit(conn, "say")
         await begun.wait()
         await give_up(conn, here)
-        go_on.set()  # before the worker knows of it, its next beat being a minute away
+        go_on.set()  # the worker does not know: its next beat is a minute away
         [row] = await until_finished(conn, [job])
     assert (row["attempt"], row["result"], row["progress"]) == (2, "the second", None)
     assert await conn.fetchval("select count(*) from penstock.chunk") == 0
@@ -71,10 +71,10 @@ async def test_what_a_lost_start_says_does_not_land(
         assert told == [LeaseLost]
 
 
-async def test_a_late_end_does_not_end_the_start_that_runs_now(
+async def test_a_late_outcome_does_not_settle_the_present_attempt(
     database: str, conn: asyncpg.Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """S12, L3: its worker does not know yet; its result is kept aside for people."""
+    """S12, L3: its worker does not know yet; its result is kept separately for people."""
     app = new_app()
     begun: asyncio.Queue[int] = asyncio.Queue()
     ends = {1: asyncio.Event(), 2: asyncio.Event()}
@@ -94,7 +94,7 @@ async def test_a_late_end_does_not_end_the_start_that_runs_now(
             assert await begun.get() == 2
             ends[1].set()
             late = "select result from penstock.late_result where job_id = $1 and attempt = 1"
-            await eventually(lambda: conn.fetchval(late, job), "the late result is kept aside")
+            await eventually(lambda: conn.fetchval(late, job), "the late result is kept")
             state = await conn.fetchrow("select status::text, attempt from penstock.job")
             assert state
             assert tuple(state) == ("running", 2)

@@ -1,4 +1,4 @@
-"""A beat that is late because of a handler is told of; one that waited for the server is not."""
+"""A beat that is late because of a handler is logged; one that waited for the server is not."""
 
 import asyncio
 import time
@@ -15,7 +15,7 @@ BUSY_SECONDS = 0.5
 
 
 class Session:
-    """One whose server takes its time."""
+    """A session whose server is slow."""
 
     def __init__(self, takes_seconds: float) -> None:
         self._takes_seconds = takes_seconds
@@ -38,16 +38,16 @@ async def pause(monkeypatch: pytest.MonkeyPatch, session: Any) -> None:
     await heart._pause(session)
 
 
-async def test_a_slow_server_is_blamed_on_no_handler(
+async def test_no_handler_is_blamed_for_a_slow_server(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     await pause(monkeypatch, Session(BUSY_SECONDS))
     assert caplog.messages == []
 
 
-async def test_a_handler_that_keeps_the_interpreter_is_told_of(
+async def test_a_handler_that_keeps_the_interpreter_is_logged(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     asyncio.get_running_loop().call_later(EVERY_SECONDS / 8, time.sleep, BUSY_SECONDS)
     await pause(monkeypatch, Session(0))
-    assert "a handler kept the interpreter to itself" in caplog.text
+    assert "a handler kept the interpreter lock" in caplog.text

@@ -1,4 +1,4 @@
-"""The database dies or is away for a while; the workers go on by themselves when it is back."""
+"""The database dies or is unavailable for a while; when it is back, the workers go on."""
 
 import asyncio
 import os
@@ -26,12 +26,12 @@ from support.worker.crew import Crew, count, declare, until_finished
 pytestmark = [pytest.mark.alone, pytest.mark.timeout(120)]
 
 
-# What the driver raises when the server dies, at one moment or another.
+# What the driver raises when the server dies, depending on the moment.
 GONE = (asyncpg.PostgresError, asyncpg.InterfaceError, asyncpg.InternalClientError, OSError)
 
 
 class Server:
-    """A Postgres of the test's own, that can be killed and started again."""
+    """A Postgres of this test, which can be killed and restarted."""
 
     def __init__(self, home: Path) -> None:
         self.home = home
@@ -42,7 +42,7 @@ class Server:
         os.kill(postmaster(self.home), signal.SIGKILL)
 
     def start(self) -> None:
-        """As a supervisor would; returns when it takes connections."""
+        """Start it, as a supervisor would; return when it accepts connections."""
         self._uses.append(Embedded.use(self.home, settings=QUICK))
 
     def stop(self) -> None:
@@ -80,7 +80,7 @@ async def reconnect(crew: Crew, server: Server) -> None:
 
 
 class Load:
-    """A caller that submits jobs all the time, and knows which were acknowledged."""
+    """A caller that keeps submitting jobs, and knows which were acknowledged."""
 
     def __init__(self, server: Server) -> None:
         self._server = server
@@ -107,10 +107,10 @@ class Load:
 
 
 @pytest.mark.timeout(600)
-async def test_workers_come_back_by_themselves_after_the_server_was_killed(
+async def test_workers_reconnect_after_the_server_was_killed(
     server: Server, crew: Crew, scale: Scale, record_property: Any
 ) -> None:
-    """M2, M4, E12, F6: all that was acknowledged ends once; what still runs is not restarted."""
+    """M2, M4, E12, F6: each acknowledged job finishes once; running jobs are not restarted."""
     workers = [await crew.start("a"), await crew.start("b")]
     long_ones = await submit_rows(
         crew.conn, [{"kind": "hold", "payload": {"gate": str(crew.gate())}}] * 10
@@ -134,24 +134,24 @@ async def test_workers_come_back_by_themselves_after_the_server_was_killed(
         await eventually(works, "a job begins after the server is back")
         waits.append(min(line.at for line in crew.noted("start") if line.at > back) - back)
         if n == 0:
-            await eventually(lambda: crew.conn.fetchval(_UPKEEP_HAS_LOOKED), "a look of upkeep")
+            await eventually(lambda: crew.conn.fetchval(_UPKEEP_HAS_RUN), "a pass of upkeep")
             workers[1].signal(signal.SIGCONT)
         for worker in workers:
             await crew.settled(worker)
         settled = time.time() - back
         assert settled < 5, "both workers hold their keys again"
     await load.end()
-    print("first start after the server was back:", ", ".join(f"{wait:.2f}" for wait in waits))
+    print("first attempt after the server was back:", ", ".join(f"{wait:.2f}" for wait in waits))
     record_property("first_start_after_restart_seconds", [round(wait, 3) for wait in waits])
     assert max(waits) < 2
-    # Upkeep judges nobody for 3 s; only then would it restart what is wrongly taken for lost.
+    # Upkeep expires no leases for 3 s; only then would it restart jobs whose workers seem lost.
     await crew.past_grace()
 
     async def nothing_left() -> bool:
         left = await crew.conn.fetchval("select count(*) from penstock.job")
         return bool(left == len(long_ones))
 
-    await eventually(nothing_left, "all short jobs end", seconds=30)
+    await eventually(nothing_left, "all short jobs finish", seconds=30)
     crew.gate().touch()
     rows = await until_finished(crew.conn, long_ones)
     assert {(row["status"], row["attempt"]) for row in rows} == {("succeeded", 1)}
@@ -168,17 +168,17 @@ async def test_workers_come_back_by_themselves_after_the_server_was_killed(
     assert not await crew.conn.fetch("select * from penstock.check()")
 
 
-# It looks about every half second. That it judges nobody for 3 s is what the slower one lives on.
-_UPKEEP_HAS_LOOKED = """
+# Upkeep runs about every half second. The slower worker needs the 3 s without expired leases.
+_UPKEEP_HAS_RUN = """
 select bool_or(backend_start < clock_timestamp() - interval '0.7 seconds')
 from pg_stat_activity where application_name = 'penstock upkeep'
 """
 
 
-async def test_handlers_go_on_while_the_database_is_away(
+async def test_handlers_go_on_while_the_database_is_unavailable(
     server: Server, crew: Crew, scale: Scale
 ) -> None:
-    """F6, E12: their ends are told when it is back, and nothing is restarted."""
+    """F6, E12: their outcomes are written when it is back, and nothing is restarted."""
     await crew.start("a")
     [ends_meanwhile] = await submit_rows(
         crew.conn, [{"kind": "hold", "payload": {"gate": str(crew.gate("first"))}}]
@@ -208,12 +208,12 @@ async def test_handlers_go_on_while_the_database_is_away(
     crew.gate("second").touch()
     rows = await until_finished(crew.conn, goes_on)
     assert {(row["status"], row["attempt"]) for row in rows} == {("succeeded", 1)}
-    assert "given up" not in crew.started[0].said
+    assert "declared lost" not in crew.started[0].said
 
 
 @pytest.mark.faults
-async def test_it_leaves_also_while_the_database_is_away(server: Server, crew: Crew) -> None:
-    """F6: without a word; what it ran is given back when the server is there again."""
+async def test_it_leaves_also_while_the_database_is_unavailable(server: Server, crew: Crew) -> None:
+    """F6: without unregistering; its jobs are released when the server is back."""
     worker = await crew.start("leaving", drain=0.1)
     jobs = await submit_rows(
         crew.conn, [{"kind": "hold_first", "payload": {"gate": str(crew.gate())}}] * 3

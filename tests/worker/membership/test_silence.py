@@ -1,4 +1,4 @@
-"""Upkeep that was not answered for a while judges nobody: it may have been cut off with others."""
+"""Upkeep expires no leases after a stall: other workers may have been cut off with it."""
 
 import asyncio
 import time
@@ -13,7 +13,7 @@ SILENT_SECONDS = 0.1
 
 
 class Server(Upkeep):
-    """One that takes its time."""
+    """A server that is slow to answer."""
 
     def __init__(self) -> None:
         self.takes_seconds = 0.0
@@ -31,7 +31,7 @@ def server(monkeypatch: pytest.MonkeyPatch) -> Server:
     return Server()
 
 
-async def test_nobody_is_judged_after_a_silence(server: Server) -> None:
+async def test_no_lease_expires_after_a_stall(server: Server) -> None:
     """F6"""
     clock = clocks.ServerClock()
     assert await clock.may_judge(server)
@@ -45,7 +45,7 @@ async def test_nobody_is_judged_after_a_silence(server: Server) -> None:
     assert time.monotonic() - answered > 2 * SILENT_SECONDS
 
 
-async def test_where_every_answer_takes_long_somebody_is_judged_all_the_same(
+async def test_leases_expire_although_every_answer_takes_long(
     server: Server,
 ) -> None:
     """E12"""

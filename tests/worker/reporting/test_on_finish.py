@@ -1,4 +1,4 @@
-"""on_finish: the app writes in the transaction in which its job ends, whoever brings that about."""
+"""on_finish: the app writes in the transaction that finishes its job, in whatever way."""
 
 import asyncio
 import os
@@ -10,7 +10,7 @@ import asyncpg
 import pytest
 
 from penstock import Fail, Job, Penstock, Retries
-from penstock.engine.jobs.on_finish import Ended
+from penstock.engine.jobs.on_finish import FinishedJob
 from penstock.worker.reporting import on_finish
 from support.clock import Clock
 from support.factory import submit
@@ -19,11 +19,11 @@ from support.waiting import eventually
 from support.worker.crew import outcomes, until_finished, working
 
 AT_ONCE = Retries(attempts=3, backoff="constant", delay="0s")
-Act = Callable[[Ended, asyncpg.Connection], Any]
+Act = Callable[[FinishedJob, asyncpg.Connection], Any]
 
 
 class Shop:
-    """An app that writes a bill at the end of each job, and then does what the test says."""
+    """An app that writes a bill for each finished job, and then does what the test asks for."""
 
     def __init__(self) -> None:
         self.told: list[tuple[UUID, str, int]] = []
@@ -41,7 +41,7 @@ class Shop:
             return f"attempt {job.attempt}"
 
         @sell.on_finish
-        async def bill(job: Ended, conn: asyncpg.Connection) -> None:
+        async def bill(job: FinishedJob, conn: asyncpg.Connection) -> None:
             self.told.append((job.id, job.status, job.attempt))
             await conn.execute(
                 "insert into bill (job_id, status, words) values ($1, $2, $3)",
@@ -55,7 +55,7 @@ class Shop:
 
 @pytest.fixture
 async def shop(conn: asyncpg.Connection) -> Shop:
-    # Without a key: told twice would be seen.
+    # Without a unique key, so that a second call would be seen.
     await conn.execute("create table bill (job_id uuid, status text, words text)")
     return Shop()
 
@@ -71,7 +71,7 @@ async def until_billed(conn: asyncpg.Connection, n: int = 1) -> None:
     await eventually(billed, f"{n} bills")
 
 
-async def test_the_apps_row_comes_with_the_end(
+async def test_the_apps_row_is_written_with_the_outcome(
     database: str, conn: asyncpg.Connection, shop: Shop
 ) -> None:
     """E3: for successes and failures, once each; not for a retry."""
@@ -84,24 +84,24 @@ async def test_the_apps_row_comes_with_the_end(
     )
 
 
-async def break_down(_: Ended, __: asyncpg.Connection) -> None:
+async def break_down(_: FinishedJob, __: asyncpg.Connection) -> None:
     raise RuntimeError
 
 
-async def break_quietly(_: Ended, conn: asyncpg.Connection) -> None:
-    """The statement fails, the app passes over it: the transaction is dead all the same."""
+async def break_quietly(_: FinishedJob, conn: asyncpg.Connection) -> None:
+    """The statement fails and the app ignores that: the transaction is aborted anyway."""
     try:
         await conn.execute("select 1 / 0")
     except asyncpg.DivisionByZeroError:
         return
 
 
-async def break_at_the_commit(job: Ended, conn: asyncpg.Connection) -> None:
+async def break_at_the_commit(job: FinishedJob, conn: asyncpg.Connection) -> None:
     await conn.execute("insert into late_check values ($1)", job.attempt)
 
 
 @pytest.mark.parametrize("act", [break_down, break_quietly, break_at_the_commit])
-async def test_an_app_that_fails_leaves_neither_row_nor_end(
+async def test_an_app_that_fails_leaves_neither_row_nor_outcome(
     database: str,
     conn: asyncpg.Connection,
     connect: Connect,
@@ -110,7 +110,7 @@ async def test_an_app_that_fails_leaves_neither_row_nor_end(
     act: Act,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """E3, M10: tried a few times, then the attempt has failed; the next one may do better."""
+    """E3, M10: tried a few times, then the attempt fails; the next one may succeed."""
     monkeypatch.setattr(on_finish, "TRY_SECONDS", 0.01)
     watcher = await connect()
     await conn.execute(
@@ -118,7 +118,7 @@ async def test_an_app_that_fails_leaves_neither_row_nor_end(
         " insert into late_check values (1)"
     )
 
-    async def fail_first(job: Ended, on: asyncpg.Connection) -> None:
+    async def fail_first(job: FinishedJob, on: asyncpg.Connection) -> None:
         if job.attempt == 1:
             assert await watcher.fetchval("select count(*) from penstock.finished") == 0
             await act(job, on)
@@ -133,10 +133,10 @@ async def test_an_app_that_fails_leaves_neither_row_nor_end(
     assert await outcomes(conn, job) == ["retried", "succeeded"]
 
 
-async def test_an_app_that_always_fails_is_told_later_again(
+async def test_an_on_finish_that_always_fails_is_called_again_later(
     database: str, conn: asyncpg.Connection, shop: Shop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """M10: the job fails after its attempts; the app is told of that until it takes it."""
+    """M10: the job fails after its attempts; on_finish is called for that until it succeeds."""
     monkeypatch.setattr(on_finish, "TRY_SECONDS", 0.01)
     shop.act = break_down
     async with working(database, shop.app):
@@ -145,19 +145,19 @@ async def test_an_app_that_always_fails_is_told_later_again(
         assert (row["status"], row["failures"], row["attempt"]) == ("failed", 3, 3)
         assert await bills(conn) == []
 
-        async def told_of_the_failure() -> bool:
+        async def called_for_the_failure() -> bool:
             return (job, "failed", 3) in shop.told
 
-        await eventually(told_of_the_failure, "it is told")
+        await eventually(called_for_the_failure, "on_finish is called")
         shop.act = None
         await until_billed(conn)
     assert await bills(conn) == [(job, "failed", "bug")]
 
 
-async def test_it_is_told_of_ends_that_no_worker_brought_about(
+async def test_it_is_called_for_jobs_that_no_worker_finished(
     database: str, conn: asyncpg.Connection, clock: Clock, shop: Shop
 ) -> None:
-    """E12, G13: upkeep's time-out, a cancel while it waits, an expiry; once each."""
+    """E12, G13: a time-out by upkeep, a cancel while the job waits, an expiry; once each."""
     async with working(database, shop.app):
         over = await submit(conn, "sell", payload={"how": "hang"}, max_attempts=1)
 
@@ -179,10 +179,10 @@ async def test_it_is_told_of_ends_that_no_worker_brought_about(
     )
 
 
-async def test_the_apps_row_comes_with_the_end_of_a_job_that_was_locked_before(
+async def test_the_apps_row_is_written_although_the_job_was_locked_before(
     database: str, conn: asyncpg.Connection, shop: Shop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """E3: a claim may lock the job for a moment, just when the worker wants to hold it."""
+    """E3: a claim may lock the job for a moment, just when the worker wants to lock it."""
 
     async def locked(*_: object, **__: object) -> None:
         return None
@@ -191,12 +191,12 @@ async def test_the_apps_row_comes_with_the_end_of_a_job_that_was_locked_before(
     async with working(database, shop.app):
         job = await submit(conn, "sell")
         await until_finished(conn, [job])
-        # In the finishing transaction: whoever sees that the job has finished sees the bill.
+        # In the finishing transaction: as soon as the job is seen as finished, the bill is there.
         assert await bills(conn) == [(job, "succeeded", "attempt 1")]
         assert await conn.fetchval("select count(*) from penstock.pending_on_finish") == 0
 
 
-async def test_ends_by_the_hundred_are_each_told_once(
+async def test_it_is_called_once_for_each_of_a_hundred_jobs(
     database: str, conn: asyncpg.Connection, shop: Shop
 ) -> None:
     """M4: two workers share them."""
@@ -207,14 +207,14 @@ async def test_ends_by_the_hundred_are_each_told_once(
     assert await conn.fetchval("select count(*) from penstock.pending_on_finish") == 0
 
 
-async def test_a_session_that_ends_within_it_is_no_failure_of_the_app(
+async def test_a_session_that_is_lost_during_it_is_no_failure_of_the_app(
     database: str, conn: asyncpg.Connection, connect: Connect, shop: Shop
 ) -> None:
     """M4, E12: it is done again on another session, and counts once."""
     cut: list[int] = []
     killer = await connect()
 
-    async def cut_the_line(_: Ended, on: asyncpg.Connection) -> None:
+    async def cut_the_line(_: FinishedJob, on: asyncpg.Connection) -> None:
         if not cut:
             cut.append(os.getpid())
             pid = await on.fetchval("select pg_backend_pid()")

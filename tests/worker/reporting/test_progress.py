@@ -1,4 +1,4 @@
-"""What a handler says and keeps while it runs: stages, progress, steps, the live stream."""
+"""What a handler reports and keeps while it runs: stages, progress, steps, the live stream."""
 
 import asyncio
 from typing import Any
@@ -39,10 +39,10 @@ async def chunks(conn: asyncpg.Connection, job: UUID) -> list[tuple[int, int, An
 
 
 @pytest.mark.parametrize("mode", ["async", "thread"])
-async def test_a_thousand_words_are_few_writes_and_the_last_one_is_kept(
+async def test_a_thousand_reports_are_few_writes_and_the_last_one_is_kept(
     database: str, conn: asyncpg.Connection, mode: str
 ) -> None:
-    """S4, G12: the latest of each, at a pace; what was said last is in history."""
+    """S4, G12: the latest report of each, at a pace; the last one is in history."""
     app = new_app()
     if mode == "async":
 
@@ -67,10 +67,10 @@ async def test_a_thousand_words_are_few_writes_and_the_last_one_is_kept(
     assert row["version"] < 20
 
 
-async def test_a_word_on_its_way_is_not_overtaken_by_the_end(
+async def test_a_report_under_way_is_not_overtaken_by_the_outcome(
     database: str, conn: asyncpg.Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """S4: the end waits for the report that is just being written."""
+    """S4: the outcome waits for the report that is just being written."""
     writing = asyncio.Event()
     report = Progress.report
 
@@ -123,10 +123,10 @@ async def test_stages_are_known_while_it_runs_and_go_back(
         await until_finished(conn, [job])
 
 
-async def test_pieces_of_the_stream_come_in_order_and_together(
+async def test_pieces_of_the_stream_are_in_order_and_joined(
     database: str, conn: asyncpg.Connection
 ) -> None:
-    """G12: texts that follow one another are one piece; a second start has its own numbers."""
+    """G12: texts that follow one another are one piece; a second attempt has its own numbers."""
     app = new_app()
 
     @app.job(queue="q")
@@ -149,7 +149,7 @@ async def test_pieces_of_the_stream_come_in_order_and_together(
 async def test_a_long_stream_is_cut_and_loses_nothing(
     database: str, conn: asyncpg.Connection
 ) -> None:
-    """G12: from a thread, which gets no word of the loop in between."""
+    """G12: also from a thread, to which the loop sends nothing in between."""
     app = new_app()
     words = [f"{n} " for n in range(20_000)]
 
@@ -159,16 +159,16 @@ async def test_a_long_stream_is_cut_and_loses_nothing(
             job.emit(word)
 
     row = await run_one(database, conn, app)
-    told = await conn.fetch("select data from penstock.read_chunks($1, 0, 0, 100000)", row["id"])
-    assert "".join(piece["data"] for piece in told) == "".join(words)
-    assert max(len(piece["data"]) for piece in told) <= progress.CHUNK_CHARACTERS
+    rows = await conn.fetch("select data from penstock.read_chunks($1, 0, 0, 100000)", row["id"])
+    assert "".join(piece["data"] for piece in rows) == "".join(words)
+    assert max(len(piece["data"]) for piece in rows) <= progress.CHUNK_CHARACTERS
 
 
 @pytest.mark.parametrize("mode", ["async", "thread"])
-async def test_who_emits_faster_than_can_be_written_has_to_wait(
+async def test_a_handler_that_emits_faster_than_can_be_written_has_to_wait(
     database: str, conn: asyncpg.Connection, monkeypatch: pytest.MonkeyPatch, mode: str
 ) -> None:
-    """G12: while the database is away, memory does not grow without end."""
+    """G12: while the database is unavailable, memory does not grow without limit."""
     away = True
     append = Progress.append_chunks
 
@@ -207,15 +207,15 @@ async def test_who_emits_faster_than_can_be_written_has_to_wait(
             return 0 < before == len(emitted)
 
         await eventually(waits, "the handler waits")
-        # What is on its way may come back to what was gathered meanwhile.
+        # A report whose writing failed may be added to those gathered since.
         assert len(emitted) * len(piece) < 4 * progress.BACKLOG_CHARACTERS
         away = False
         await until_finished(conn, [job])
-    told = await conn.fetch("select data from penstock.read_chunks($1, 0, 0, 100000)", job)
-    assert sum(len(piece["data"]) for piece in told) == 500 * len(piece)
+    rows = await conn.fetch("select data from penstock.read_chunks($1, 0, 0, 100000)", job)
+    assert sum(len(piece["data"]) for piece in rows) == 500 * len(piece)
 
 
-async def test_words_that_cannot_be_written_do_not_take_others_along(
+async def test_reports_that_cannot_be_written_do_not_affect_others(
     database: str, conn: asyncpg.Connection
 ) -> None:
     """S4: nor do they stop the worker, or the job itself."""
@@ -243,7 +243,7 @@ async def test_words_that_cannot_be_written_do_not_take_others_along(
 
 
 async def test_steps_run_once_for_all_attempts(database: str, conn: asyncpg.Connection) -> None:
-    """F6: also beside one another; what comes back is what was kept."""
+    """F6: also steps that run in parallel; a kept result is returned as it was stored."""
     app = new_app()
     calls: list[str] = []
 
@@ -276,7 +276,7 @@ async def test_steps_run_once_for_all_attempts(database: str, conn: asyncpg.Conn
 async def test_steps_of_a_plain_function_are_the_same(
     database: str, conn: asyncpg.Connection
 ) -> None:
-    """F6: in a thread the call returns when the result is safe."""
+    """F6: in a thread the call returns when the result is stored."""
     app = new_app()
     calls: list[int] = []
 
@@ -295,14 +295,14 @@ async def test_steps_of_a_plain_function_are_the_same(
     assert (row["result"], calls) == ([1, 7], [1])
 
 
-async def test_odd_words_about_a_stage_or_step_are_told(
+async def test_invalid_arguments_of_a_stage_or_step_are_named(
     database: str, conn: asyncpg.Connection
 ) -> None:
     async def awaited() -> int:
         return 1
 
     def say(job: Any) -> list[str]:
-        told = []
+        rows = []
         for call, args in (
             (job.stage, (5,)),
             (job.stage, ("READ", 5)),
@@ -311,8 +311,8 @@ async def test_odd_words_about_a_stage_or_step_are_told(
         ):
             with pytest.raises(Invalid) as caught:
                 call(*args)
-            told.append(caught.value.message)
-        return told
+            rows.append(caught.value.message)
+        return rows
 
     expected = [
         "stage must have a name of 1 to 200 characters, not int",
@@ -331,17 +331,17 @@ async def test_odd_words_about_a_stage_or_step_are_told(
 
     @app.job(queue="q")
     def in_a_thread(job: Job) -> list[str]:
-        told = say(job)
+        rows = say(job)
         for function in (awaited, lambda: awaited()):  # noqa: PLW0108  # seen only when called
             with pytest.raises(Invalid, match="give a plain function here"):
                 job.step("c", function)
-        return [*told, job.step("c", lambda: "once")]
+        return [*rows, job.step("c", lambda: "once")]
 
     assert (await run_one(database, conn, app))["result"] == [*expected, "once"]
 
 
 @pytest.mark.parametrize("value", [{1}, float("nan"), "half \ud800", "nul \0"])
-async def test_a_step_whose_result_is_no_json_fails_by_name(
+async def test_a_step_whose_result_is_not_json_fails_with_its_name(
     database: str, conn: asyncpg.Connection, value: Any
 ) -> None:
     app = new_app()
@@ -356,7 +356,7 @@ async def test_a_step_whose_result_is_no_json_fails_by_name(
 
 
 @pytest.mark.parametrize("value", [{1}, float("inf"), "half \ud800", "nul \0"])
-async def test_a_result_that_is_no_json_fails_the_job_at_once(
+async def test_a_result_that_is_not_json_fails_the_job_at_once(
     database: str, conn: asyncpg.Connection, value: Any
 ) -> None:
     """M10: another attempt would only cost the same again."""

@@ -1,4 +1,4 @@
-"""Accounts, their credits, and the plans they follow: one method per SQL function."""
+"""Accounts, their credits, and the plans they follow: a method for each SQL function."""
 
 from collections.abc import AsyncIterator
 from typing import Any
@@ -13,29 +13,29 @@ Answers = list[Answer]
 PAGE = 1_000
 _BIGGEST = 2**63 - 1
 _MOST_LISTED = 1_000
-# Each step of an erasure removes hundreds of jobs; this many would be half a billion.
+# Each step of an erasure removes hundreds of jobs; this many steps remove half a billion.
 _MOST_STEPS = 1_000_000
-# A worker that is asked to stop a job has that long before upkeep ends it.
+# A worker that is asked to stop a job has this long before upkeep recovers the job.
 _BUSY_SECONDS = 10
 
 
 class Accounts(Statements):
-    """What moves credits takes the caller's own connection, too: then it is part of his work."""
+    """Accounts and their credits. With `conn`, credits change in the caller's transaction."""
 
     async def create(self, name: str, *, plan: str | None = None) -> int:
-        """Make an account, with the default plan unless told; its number."""
+        """Make an account, with the default plan if none is given; return its number."""
         refuse_nuls(account=name, plan=plan)
         return await self._value(int, "select penstock.create_account($1, $2)", name, plan)
 
     async def set_plan(self, name: str, plan: str) -> None:
-        """Change an account's plan; its limits apply at once to what waits."""
+        """Change an account's plan; its limits apply at once to waiting jobs."""
         refuse_nuls(account=name, plan=plan)
-        if plan is None:  # from a form, say: SQL would take the default one
+        if plan is None:  # from a form, for example: SQL would take the default plan
             raise Invalid("plan is required: the name of a plan", code="invalid_plan", field="plan")
         await self._fetch("select penstock.set_account_plan($1, $2)", (name, plan))
 
     async def show(self, name: str, *, conn: Any = None) -> Answer:
-        """Plan and balance of an account, and how much of its limits it uses."""
+        """Plan and balance of an account, and how much of its limits is in use."""
         refuse_nuls(account=name)
         sql = "select penstock.read_account(cast($1 as text)) as answer"
         return await self._json(sql, (name,), conn)
@@ -49,7 +49,7 @@ class Accounts(Statements):
         ref: str | None = None,
         conn: Any = None,
     ) -> Answer:
-        """Give an account credits. The same `ref` again changes nothing, and is `replayed`."""
+        """Grant an account credits. A repeated `ref` changes nothing; the answer is `replayed`."""
         refuse_nuls(account=name, reason=reason, ref=ref)
         return await self._json(
             "select penstock.grant_credits(cast($1 as text), cast($2 as bigint),"
@@ -61,7 +61,7 @@ class Accounts(Statements):
     async def deduct(
         self, name: str, amount: int, *, ref: str, reason: str | None = None, conn: Any = None
     ) -> Answer:
-        """Take credits for something that is no job, once per `ref`; InsufficientCredits."""
+        """Take credits for something other than a job, once per `ref`; or InsufficientCredits."""
         refuse_nuls(account=name, reason=reason, ref=ref)
         return await self._json(
             "select penstock.deduct_credits(cast($1 as text), cast($2 as bigint),"
@@ -73,7 +73,7 @@ class Accounts(Statements):
     async def refund(
         self, name: str, *, ref: str, reason: str | None = None, conn: Any = None
     ) -> Answer:
-        """Give back what was deducted under this `ref`, once."""
+        """Refund what was deducted under this `ref`, once."""
         refuse_nuls(account=name, reason=reason, ref=ref)
         return await self._json(
             "select penstock.refund_credits(cast($1 as text), cast($2 as text),"
@@ -100,27 +100,27 @@ class Accounts(Statements):
         return await self._values(sql, _limit(limit), after)
 
     async def plans(self) -> Answers:
-        """Every plan as it is in force, with what was edited at run time."""
+        """Every plan as it is in force, with the options that were edited at run time."""
         return await self._values("select plan from penstock.list_plans() plan")
 
     async def declare_plan(
         self, name: str, *, by: str | None = None, at: Location = NOWHERE, **options: Any
     ) -> None:
-        """Say what a plan allows. A changed limit applies at once to what waits."""
+        """Declare what a plan allows. A changed limit applies at once to waiting jobs."""
         await self._fetch(
             "select penstock.declare_plan($1, $2::text::jsonb, $3, $4::text::jsonb, $5)",
             (name, encode(options, "options"), by, *at.arguments),
         )
 
     async def edit_plan(self, name: str, **options: Any) -> None:
-        """Override a plan at run time, over restarts; None goes back to what is declared."""
+        """Override a plan's options at run time, also after restarts; None removes an override."""
         refuse_nuls(plan=name)
         await self._fetch(
             "select penstock.edit_plan($1, $2::text::jsonb)", (name, encode(options, "options"))
         )
 
     async def reset_plan(self, name: str) -> None:
-        """Drop every override."""
+        """Remove every override."""
         refuse_nuls(plan=name)
         await self._fetch("select penstock.reset_plan($1)", (name,))
 
@@ -134,11 +134,11 @@ def _limit(value: Any) -> int:
 
 
 async def books(accounts: Accounts, name: str, *, page: int = PAGE) -> AsyncIterator[Answers]:
-    """Every line, the oldest first, a page at a time in memory.
+    """Every line of an account's ledger, the oldest first; one page at a time is in memory.
 
-    It is read from its end. So a first pass notes where its pages begin, and a second one takes
-    them in turn: lines are never changed, and what is written meanwhile comes after the last
-    page. An account without a line has one page, which is empty.
+    The database reads a ledger from its end. So a first pass notes where the pages begin, and a
+    second one reads them in turn: lines are never changed, and new lines come after the last page.
+    An account without lines has one empty page.
     """
     lines = await accounts.ledger(name, limit=page)
     if not lines:
@@ -152,13 +152,14 @@ async def books(accounts: Accounts, name: str, *, page: int = PAGE) -> AsyncIter
 
 
 class Erasure(Statements):
-    """Removes a person: everything but the books, in steps that lock nothing for long."""
+    """Removes a person: everything but the ledger, in steps that hold locks briefly."""
 
     async def erase(self, account: str) -> Answer:
-        """Remove an account's jobs, uploads and name; what was removed.
+        """Remove an account's jobs, uploads and name; return what was removed.
 
-        Safe to repeat until it is through: what waits is cancelled and refunded, what runs is asked
-        to stop, and while some of it has not ended, Conflict (`account_busy`) says how many.
+        Repeat it until it returns: waiting jobs are cancelled and refunded, and running ones are
+        asked to stop. While some of them still run, it raises Conflict (`account_busy`) with their
+        number.
         """
         refuse_nuls(account=account)
         for _ in range(_MOST_STEPS):
@@ -172,6 +173,6 @@ class Erasure(Statements):
                     code="account_busy",
                     running=live,
                     retry_after=_BUSY_SECONDS,
-                    hint="Repeat this until they have ended; its keys open nothing any more.",
+                    hint="Repeat this until they have finished; the account's keys no longer work.",
                 )
-        raise Conflict("jobs come in faster than they can be removed", code="account_busy")
+        raise Conflict("jobs are submitted faster than they can be removed", code="account_busy")

@@ -1,4 +1,4 @@
-"""Keys to the HTTP API: made once, kept as a hash, found by the part that is no secret."""
+"""Keys of the HTTP API: shown once, stored as a hash, found by the part that is not secret."""
 
 import hashlib
 import hmac
@@ -19,7 +19,7 @@ _SUM_LENGTH = 8
 
 @dataclass(frozen=True, slots=True)
 class Key:
-    """What is known of a key that exists; never its secret."""
+    """What is stored of a key; never its secret."""
 
     id: str
     kind: str
@@ -30,14 +30,14 @@ class Key:
     over: bool
     """Revoked or expired, by the database's clock."""
     holder: str
-    """Whose it is, also after it was exchanged: the account, or the first key in its place."""
+    """The account; or, for other keys, the first key of a chain of rotations."""
 
     def fits(self, secret: str) -> bool:
         return hmac.compare_digest(self.secret_hash, _hash(secret))
 
 
 def parts(key: str) -> tuple[str, str] | None:
-    """Id and secret of `ps_app_4f8kd02mxyzn_…`; None: it is no key of ours, or mistyped."""
+    """Id and secret of `ps_app_4f8kd02mxyzn_…`; None if it is not a Penstock key, or mistyped."""
     parts = key.removeprefix(PREFIX).split("_", 2)
     if not key.startswith(PREFIX) or len(parts) != 3 or not all(parts):  # noqa: PLR2004
         return None
@@ -55,7 +55,7 @@ class Keys(Statements):
         name: str | None = None,
         expires: timedelta | None = None,
     ) -> tuple[str, Answer]:
-        """A new key, shown this once, and what is kept of it."""
+        """Make a key. Return the key, which is shown only now, and what is stored of it."""
         for field, text in (("account", account), ("name", name), ("kind", kind)):
             refuse_nul(text, field)
         key, key_id, secret = _make(kind)
@@ -66,7 +66,7 @@ class Keys(Statements):
         )
 
     async def rotate(self, key_id: str, *, overlap: timedelta) -> tuple[str, Answer]:
-        """A new key in the place of this one, which opens for `overlap` more."""
+        """Make a key that replaces this one, which stays valid for `overlap` more."""
         refuse_nul(key_id, "id")
         old = await self.find(key_id)
         key, new_id, secret = _make("app" if old is None else old.kind)
@@ -83,7 +83,7 @@ class Keys(Statements):
         return keys[0] if keys else None
 
     async def used(self, key_ids: list[str]) -> None:
-        """They were used just now."""
+        """Record that these keys were used just now."""
         await self._fetch("select penstock.touch_keys($1)", (key_ids,))
 
     async def list(
@@ -95,13 +95,13 @@ class Keys(Statements):
         return await self._values(sql, account, limit, after)
 
     async def revoke(self, key_id: str) -> Answer:
-        """From now on it opens nothing. Safe to repeat."""
+        """Revoke a key at once. Safe to repeat."""
         refuse_nul(key_id, "id")
         return await self._value(dict, "select penstock.revoke_key($1)", key_id)
 
 
 def _make(kind: str) -> tuple[str, str, str]:
-    """A key, its id and its secret. It ends with a sum, so that a mistyped one is told offline."""
+    """A key, its id and its secret. It ends with a checksum that finds typing errors offline."""
     key_id = "".join(secrets.choice(_ID_ALPHABET) for _ in range(_ID_LENGTH))
     begun = f"{PREFIX}{kind}_{key_id}_{secrets.token_urlsafe(_SECRET_BYTES)}"
     key = begun + _sum(begun)
@@ -113,5 +113,5 @@ def _sum(text: str) -> str:
 
 
 def _hash(secret: str) -> bytes:
-    # One round is enough: a secret of 256 random bits cannot be guessed from its hash.
+    # One round is enough: from its hash, a secret of 256 random bits cannot be guessed.
     return hashlib.sha256(secret.encode()).digest()

@@ -1,4 +1,4 @@
-"""Sessions and tokens of browsers: which of them are over before their time (sessions.sql)."""
+"""Sessions and tokens of browsers: which of them ended early (sessions.sql)."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -10,23 +10,23 @@ from penstock.engine.statements import Statements
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Grant:
-    """What decides whether a session or a token is over before its time."""
+    """What decides whether a session or a token ended early."""
 
     session: str | None = None
-    """The id of the dashboard's session that it is, or was made in."""
+    """The id of the dashboard session that this is, or that it was made in."""
     account: str | None = None
-    """The name of the account that a token is for."""
+    """The account that a token is for, by name."""
     issued: float | None = None
     """When the token was made, in seconds."""
 
 
 class Grants(Statements):
     async def end_session(self, session: str, expires: float) -> None:
-        """From now on its cookie opens nothing, at any server. Safe to repeat."""
+        """End a session: no server accepts its cookie any more. Safe to repeat."""
         await self._fetch("select penstock.end_session($1, $2)", (session, _moment(expires)))
 
     async def are_over(self, grants: Sequence[Grant]) -> list[bool]:
-        """Whether each was signed out, or is of an account that was erased since."""
+        """For each: whether it was signed out, or its account was erased since."""
         for grant in grants:
             refuse_nul(grant.account, "account")
         over = await self._values(

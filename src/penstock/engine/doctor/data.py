@@ -1,4 +1,4 @@
-"""What Penstock keeps on the server: whether it is there, ours, and moving."""
+"""Penstock's schema on the server: whether it exists, is permitted, and jobs move."""
 
 from datetime import UTC, datetime, timedelta
 
@@ -27,11 +27,11 @@ async def schema(conn: asyncpg.Connection, *, embedded: bool) -> Finding:
     try:
         version.refuse_unserved(status)
     except SchemaMismatch as error:
-        # Two sentences, or one with what to do after a colon.
+        # The message has two sentences, or one with the advice after a colon.
         text = str(error)
         what, _, advice = text.partition(". " if ". " in text else ": ")
         if embedded and not status.changed and status.current <= status.wanted:
-            return Finding("schema", "warning", what, "It comes with the first use.")
+            return Finding("schema", "warning", what, "It is installed at the first use.")
         return Finding("schema", "bad", what, advice[:1].upper() + advice[1:])
     difference = (status.difference or "").removeprefix("the schema is ")
     upgrade = "Fine during an upgrade: replace this program soon."
@@ -64,8 +64,8 @@ async def rights(fetch: Fetch) -> Finding:
             Problem(
                 row["is_super"],
                 "warning",
-                f"role {name} is a superuser, whom no right and no row-level policy stops",
-                "Connect as a plain role that owns the schema.",
+                f"role {name} is a superuser: no right and no row-level policy limits it",
+                "Connect as an ordinary role that owns the schema.",
             ),
             Problem(
                 not row["uses"] or missing,
@@ -79,7 +79,7 @@ async def rights(fetch: Fetch) -> Finding:
 
 
 async def tenants(fetch: Fetch) -> Finding:
-    """Whether accounts can be shown their own rows in SQL, and no others."""
+    """Whether accounts can see their own rows in SQL, and no others."""
     [row] = await fetch(
         "select n.nspowner::regrole::text as owner, r.oid is not null as exists,"
         " r.rolsuper or r.rolbypassrls as unbound,"
@@ -101,14 +101,14 @@ async def tenants(fetch: Fetch) -> Finding:
             Problem(
                 not row["exists"],
                 "warning",
-                f"there is no role {TENANT}, so no account can be shown its own rows in SQL",
-                f"Where that is wanted, a superuser runs `create role {TENANT};"
+                f"there is no role {TENANT}, so no account can see its own rows in SQL",
+                f"If you need that, a superuser runs `create role {TENANT};"
                 f" grant {TENANT} to {row['owner']};`, and then `penstock migrate up` opens them.",
             ),
             Problem(
                 row["unbound"],
                 "bad",
-                f"role {TENANT} passes by row-level security and sees the rows of every account",
+                f"role {TENANT} bypasses row-level security and sees the rows of every account",
                 f"`alter role {TENANT} nosuperuser nobypassrls;`.",
             ),
             Problem(
@@ -120,7 +120,7 @@ async def tenants(fetch: Fetch) -> Finding:
             Problem(
                 not row["granted"],
                 "warning",
-                f"role {TENANT} was not given anything to see yet",
+                f"role {TENANT} has no rights on any table or view yet",
                 "Run `penstock migrate up` as the owner of the schema.",
             ),
         ],
@@ -130,8 +130,8 @@ async def tenants(fetch: Fetch) -> Finding:
 
 async def partitions(fetch: Fetch) -> Finding:
     days = (await Lists(fetch).partitions_ahead()) / timedelta(days=1)
-    message = f"of history are made for {max(days, 0):.0f} days ahead"
-    advice = "Keep a worker running: it makes them, two weeks ahead."
+    message = f"of history exist for the next {max(days, 0):.0f} days"
+    advice = "Keep a worker running: it makes them two weeks ahead."
     return judge("partitions", [Problem(days < AHEAD_DAYS, "warning", message, advice)], message)
 
 
@@ -144,7 +144,7 @@ async def workers(fetch: Fetch) -> Finding:
     for title, names in ((": ", alive), ("; lost within a day: ", lost), ("; silent: ", silent)):
         if names:
             message += f"{title}{', '.join(names[:5])}"
-    advice = "Look why they ended; their jobs went to others."
+    advice = "Read their logs to find out why; other workers got their jobs."
     return judge("workers", [Problem(lost or silent, "warning", message, advice)], message)
 
 
@@ -154,21 +154,21 @@ async def loops(fetch: Fetch) -> Finding:
     named = [loop for loop in blocked if loop["kind"] is not None]
     if any(loop["now"] for loop in blocked) or named:
         first = named[0] if named else blocked[0]
-        who = f"a handler of kind {first['kind']}" if named else "nobody that was seen"
+        who = f"a handler of kind {first['kind']}" if named else "an unknown task"
         at = f", at {first['place']}" if first["place"] else ""
         return Finding(
             "loops",
             "bad" if first["now"] else "warning",
             f"stood still {count(len(blocked), 'time')} within a day, last for"
             f" {first['seconds']:.1f} s in worker {first['worker_id']} by {who}{at}",
-            "Await something there, give it to `asyncio.to_thread`, or make the handler a plain"
-            " `def`: the other jobs of the worker stood still, too.",
+            "Await something there, move the work to `asyncio.to_thread`, or make the handler a"
+            " plain `def`: the other jobs of the worker stood still, too.",
         )
     return Finding("loops", "ok", "no handler blocked an event loop within a day")
 
 
 async def queues(fetch: Fetch) -> Finding:
-    """Whether anything waits that nobody will start."""
+    """Whether jobs wait that no worker will start."""
     status = await Lists(fetch).status()
     alive = any(worker["alive"] for worker in status["workers"])
     waiting = [queue for queue in status["queues"] if queue["queued"]]
@@ -187,7 +187,7 @@ async def queues(fetch: Fetch) -> Finding:
                 waiting and not alive,
                 "bad",
                 f"{_queued(waiting)} and no worker is alive",
-                "Start one: `penstock worker APP`.",
+                "Start a worker: `penstock worker APP`.",
             ),
             Problem(
                 unserved,
@@ -213,7 +213,7 @@ async def queues(fetch: Fetch) -> Finding:
                 status["alerts"],
                 "bad" if acts else "warning",
                 "; ".join(alert["message"] for alert in status["alerts"]),
-                "`penstock queues` shows what waits.",
+                "`penstock queues` shows the waiting jobs of each queue.",
             ),
             Problem(
                 paused,

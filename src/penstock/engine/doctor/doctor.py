@@ -1,7 +1,7 @@
-"""The doctor: one finding per check, from the way to the server up to the data in it.
+"""The doctor: one finding per check, from the connection to the server up to the data in it.
 
-A check never changes anything, and none keeps the others from being made. It works behind any
-pooler: each question is a transaction of its own.
+No check changes anything, and a failed check does not prevent the others. The doctor works behind
+any pooler: each query is its own transaction.
 """
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
@@ -24,11 +24,11 @@ __all__ = ["Finding", "Level", "examine", "of_error"]
 
 NAME = "penstock doctor"
 _Check = Callable[[], Awaitable[Finding | list[Finding]]]
-_TRY_AGAIN = "Try again; if it stays so, look into the server's log."
+_TRY_AGAIN = "Try again; if it fails again, read the server's log."
 
 
 async def examine(settings: Settings) -> AsyncIterator[Finding]:
-    """Look at everything, and say each thing as soon as it is known."""
+    """Run every check, and yield each finding as soon as it is known."""
     try:
         async with located(settings) as dsn:
             if refused := await _unreachable(dsn):
@@ -62,7 +62,7 @@ async def _examine(
         ("settings", lambda: sessions.settings(fetch)),
         ("locks", lambda: sessions.locks(fetch)),
     ]
-    # These ask functions that may not be there.
+    # These checks call functions that may not exist.
     then: list[tuple[str, _Check]] = [
         ("rights", lambda: data.rights(fetch)),
         ("tenants", lambda: data.tenants(fetch)),
@@ -85,7 +85,7 @@ async def _examine(
 
 
 async def _made(name: str, check: _Check) -> list[Finding]:
-    """What the check found; what kept it from being made is a finding too."""
+    """The findings of a check; if the check fails, its error is the finding."""
     try:
         with translated():
             findings = await check()
@@ -98,11 +98,11 @@ def _not_made(name: str, error: PenstockError | asyncpg.PostgresError) -> Findin
     if isinstance(error, PenstockError):
         lacks = isinstance(error.__cause__, asyncpg.InsufficientPrivilegeError)
         return of_error(name, error, f"Grant it: {data.GRANT}" if lacks else _TRY_AGAIN)
-    return Finding(name, "bad", f"could not be looked at: {error.message}", _TRY_AGAIN)
+    return Finding(name, "bad", f"could not be checked: {error.message}", _TRY_AGAIN)
 
 
 async def _unreachable(dsn: str) -> Finding | None:
-    """Why the first connection is refused, in the words that every command uses."""
+    """Why the first connection is refused, in the message that every command uses."""
     try:
         async with open_frugal(dsn, name=NAME):
             return None
@@ -111,7 +111,7 @@ async def _unreachable(dsn: str) -> Finding | None:
             await (await open_connection(dsn, name=NAME)).close()
         except PenstockError as error:
             return of_error("connection", error, _TRY_AGAIN)
-        return None  # it was a moment's trouble
+        return None  # it was a temporary error
 
 
 def _fetching(conn: asyncpg.Connection) -> Fetch:

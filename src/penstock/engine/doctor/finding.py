@@ -1,4 +1,4 @@
-"""What a check found, as a value: printed by `penstock doctor`, sent by whoever asks otherwise."""
+"""What a check found, as a value: `penstock doctor` prints it, other callers may send it."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -11,7 +11,7 @@ Level = Literal["ok", "warning", "bad"]
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One line: what was looked at, how it is, and what to do where it is not well."""
+    """One line: what was checked, its state, and what to do if that is not good."""
 
     name: str
     level: Level
@@ -19,11 +19,11 @@ class Finding:
     advice: str | None = None
 
     def __post_init__(self) -> None:
-        assert self.level == "ok" or self.advice, self.name  # noqa: S101  # what else is it for
+        assert self.level == "ok" or self.advice, self.name  # noqa: S101  # a problem needs advice
 
 
 class Problem(NamedTuple):
-    """What may be wrong: whether it is, how bad that is, and what to do."""
+    """A possible problem: whether it is there, how bad it is, and what to do."""
 
     there: object
     level: Level
@@ -32,7 +32,7 @@ class Problem(NamedTuple):
 
 
 def judge(name: str, problems: Iterable[Problem], ok: str) -> Finding:
-    """The first of these problems that is there, or that there is none."""
+    """The finding for the first of these problems that is there, or that there is none."""
     for problem in problems:
         if problem.there:
             return Finding(name, problem.level, problem.message, problem.advice)
@@ -40,7 +40,7 @@ def judge(name: str, problems: Iterable[Problem], ok: str) -> Finding:
 
 
 def of_error(name: str, error: PenstockError, otherwise: str) -> Finding:
-    """A failure as a finding: its own hint, else its second sentence, or `otherwise`."""
+    """A failure as a finding; its advice is its hint, else its second sentence, or `otherwise`."""
     if isinstance(error, Refused):
         return Finding(name, "bad", error.message.removesuffix("."), error.hint or otherwise)
     what, _, more = str(error).partition(". ")

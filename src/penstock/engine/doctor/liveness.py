@@ -1,4 +1,4 @@
-"""What should move and does not: one finding for each row of check_liveness."""
+"""Jobs and messages that should move and do not: a finding for each row of check_liveness."""
 
 import asyncio
 from datetime import datetime, timedelta
@@ -11,17 +11,17 @@ from penstock.engine.doctor.finding import Finding, count
 from penstock.engine.queries.lists import Lists
 
 OLDER_THAN = timedelta(seconds=10)
-# What is found twice, so far apart, was not just about to move.
+# A row that is found twice, this far apart, was not just about to move.
 AGAIN_SECONDS = 1.5
 ANSWER_SECONDS = 10
 MOST_SHOWN = 10
 
 _NAME = "liveness"
 _START = (
-    "Look into the log of the workers that serve this queue: a handler that blocks the event loop"
+    "Read the logs of the workers that serve this queue: a handler that blocks the event loop"
     " keeps them from claiming. If none does, restart them and report it."
 )
-_RESTART = "Upkeep runs in every worker: look into their logs, and restart them."
+_RESTART = "Upkeep runs in every worker: read their logs, and restart them."
 ADVICE = {
     "a queued job starts when it may": _START,
     "a probe starts when it is due": _START,
@@ -31,17 +31,17 @@ ADVICE = {
         " PENSTOCK_PUBLIC_URL set: it makes the first call."
     ),
     "a webhook is sent when it is due": (
-        "Workers send them: look into their logs. Without PENSTOCK_SECRET they cannot sign any."
+        "Workers send them: read their logs. Without PENSTOCK_SECRET they cannot sign any."
     ),
     "an on_finish callback runs when it is due": (
-        "Workers run them one after the other: look into their logs for one that takes long."
+        "Workers run them one after the other: read their logs to find one that takes long."
     ),
 }
-"""What to do, by the rule; upkeep is responsible for the others."""
+"""What to do, by the rule; for the other rules upkeep is responsible."""
 
 
 async def standstills(conn: asyncpg.Connection) -> list[Finding]:
-    """Ask twice, a moment apart, and report what stands still both times."""
+    """Check twice, a moment apart, and report what stood still both times."""
     try:
         overdue = await _overdue(conn)
         if overdue:
@@ -55,11 +55,11 @@ async def standstills(conn: asyncpg.Connection) -> list[Finding]:
         advice = "Run `penstock check --liveness` when there is time."
         return [Finding(_NAME, "warning", message, advice)]
     if not overdue:
-        return [Finding(_NAME, "ok", "nothing waits that should have moved")]
+        return [Finding(_NAME, "ok", "nothing stands still that should have moved")]
     now: datetime = await conn.fetchval("select penstock.clock()")
     findings = [_finding(row, now) for row in overdue[:MOST_SHOWN]]
     if len(overdue) > MOST_SHOWN:
-        message = f"and {count(len(overdue) - MOST_SHOWN, 'more finding')} of this sort"
+        message = f"and {count(len(overdue) - MOST_SHOWN, 'more finding')} like this"
         advice = "`penstock check --liveness` lists them all."
         findings.append(Finding(_NAME, "bad", message, advice))
     return findings

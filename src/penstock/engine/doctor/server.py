@@ -1,4 +1,4 @@
-"""The server below and its standbys: whether they are to be relied on."""
+"""The server and its standbys: whether jobs are safe there."""
 
 import shutil
 import time
@@ -19,7 +19,7 @@ SLOW_MS = 50
 CLOCK_SECONDS = 2
 FULL_SHARE = 0.8
 LONG_MINUTES = 5
-# Below the first a day's work may fill it; below the second Postgres stops soon.
+# Below the first limit, a day's work may fill the disk; below the second, Postgres stops soon.
 LITTLE_BYTES, NEXT_TO_NOTHING_BYTES = 2 * 1024**3, 256 * 1024**2
 
 _LOST = {
@@ -28,27 +28,27 @@ _LOST = {
     "synchronous_commit": "jobs and results of the last second can be lost in a crash",
 }
 
-# What a commit waits for that is less than a standby's disk.
+# The settings with which a commit waits for less than a standby's disk.
 _WEAK = {
     "off": "for nothing",
     "local": "for no standby",
     "remote_write": "until the standby has it in memory, not on its disk",
 }
-# With these a session is not told that the server has given up waiting.
+# With these levels a session does not see the server's warning that it gave up waiting.
 _DEAF = ("error", "fatal", "panic")
 
 
 async def connection(fetch: Fetch, dsn: str) -> Finding:
-    """It was reached; what is left is how far away it is."""
+    """The server could be reached; this is how far away it is."""
     trips = []
     for _ in range(3):
         begun = time.perf_counter()
         await fetch("select 1", ())
         trips.append(time.perf_counter() - begun)
-    # begin, the question itself (asked in two messages), commit
+    # begin, the query itself (two messages), commit
     trip_ms = min(trips) * 1000 / 4
     message = f"{place(dsn)} answers in {trip_ms:.1f} ms"
-    advice = "Run workers nearer to the database: each job asks it."
+    advice = "Run workers nearer to the database: each job makes several queries."
     return judge("connection", [Problem(trip_ms > SLOW_MS, "warning", message, advice)], message)
 
 
@@ -128,7 +128,7 @@ async def durability(fetch: Fetch) -> Finding:
                 f"Set {' and '.join(f'{name} = on' for name in off)}.",
             )
         ],
-        "what is committed is on disk",
+        "every commit is on disk",
     )
 
 
@@ -142,22 +142,22 @@ async def connections(fetch: Fetch) -> Finding:
     )
     message = f"{row['used']} of {row['most']} are in use"
     full = row["used"] >= FULL_SHARE * row["most"]
-    advice = "Raise max_connections, or end programs that hold connections and do nothing."
+    advice = "Raise max_connections, or stop programs that hold idle connections."
     return judge("connections", [Problem(full, "warning", message, advice)], message)
 
 
 async def disk(home: Path | None) -> Finding:
     if home is None:
-        return Finding("disk", "ok", "the server's disk cannot be seen from here")
+        return Finding("disk", "ok", "the server's disk cannot be checked from here")
     free = shutil.disk_usage(home).free
     message = f"{_size(free)} free for {home}"
     level: Level = "warning" if free > NEXT_TO_NOTHING_BYTES else "bad"
-    advice = "Make room, or set PENSTOCK_HOME to a folder elsewhere."
+    advice = "Free some space, or set PENSTOCK_HOME to a folder elsewhere."
     return judge("disk", [Problem(free <= LITTLE_BYTES, level, message, advice)], message)
 
 
 async def transactions(fetch: Fetch) -> Finding:
-    """Of other roles the server tells a plain role nothing; those are not seen."""
+    """Long transactions. The server hides those of other roles from an ordinary role."""
     rows = await fetch(
         "select pid, coalesce(nullif(application_name, ''), usename) as who, state,"
         " (extract(epoch from clock_timestamp() - xact_start) / 60)::integer as minutes"
@@ -231,16 +231,16 @@ async def _timeline(fetch: Fetch) -> str:
     try:
         [row] = await fetch(_TIMELINE, ())
     except (asyncpg.PostgresError, PenstockError):
-        return "a timeline that the server does not tell"  # as some managed ones do not
+        return "an unknown timeline"  # some managed servers hide it
     return f"timeline {int(row['wal'][:8], 16)}"
 
 
 def _followers(timeline: str, standbys: list[Any]) -> str:
-    """On which timeline, and followed by whom."""
+    """The server's timeline, and the standbys that follow it."""
     if not standbys:
         return f"{timeline}, no standby is connected"
     if any(row["sync_state"] is None for row in standbys):
-        # To a plain role the server shows that they are there, and nothing of them.
+        # The server shows an ordinary role that standbys are connected, but no details.
         return f"{timeline}, {count(len(standbys), 'standby')} connected; pg_monitor could see more"
     named = [f"{row['name']} ({row['sync_state']})" for row in standbys]
     return f"{timeline}, followed by {', '.join(named)}"
@@ -252,7 +252,7 @@ select current_setting('synchronous_standby_names') as names,
   current_setting('client_min_messages') as messages
 """
 _TIMELINE = "select pg_catalog.pg_walfile_name(pg_catalog.pg_current_wal_lsn()) as wal"
-# Not those that take a base backup at this moment.
+# Without those that take a base backup at this moment.
 _STANDBYS = """
 select coalesce(nullif(application_name, ''), 'a standby') as name, sync_state
 from pg_catalog.pg_stat_replication

@@ -1,4 +1,4 @@
-"""Settings that roles and databases give to sessions, and sessions that hold Penstock's locks."""
+"""Settings that roles and databases give to sessions, and sessions that keep Penstock's locks."""
 
 import asyncio
 from typing import Any
@@ -7,7 +7,7 @@ from penstock.db.adapters.caller_connection import Fetch
 from penstock.db.connections.session_settings import PINNED
 from penstock.engine.doctor.finding import Finding, Problem, judge
 
-# The first number of Penstock's advisory locks, and what each keeps apart.
+# The first number of Penstock's advisory locks, and which calls each one separates.
 LOCKS = {
     1886413171: "claims and changes of limits",
     1886413172: "submits and changes of order",
@@ -17,14 +17,14 @@ LOCKS = {
     1886413179: "uploads of an account",
     1886413181: "webhooks",
 }
-# What submits and claims wait for, by queue.
+# The locks for which submits and claims of a queue wait.
 _OF_QUEUES = (1886413171, 1886413172)
-# Penstock itself holds them alone for moments.
+# Penstock itself holds them exclusively only for moments.
 LONG_SECONDS = 1.0
 
 
 async def settings(fetch: Fetch) -> Finding:
-    """Whether what sessions begin with changes anything."""
+    """Whether the settings with which sessions begin change how Penstock works."""
     rows = await fetch(_SETTINGS, (list(PINNED),))
     message = "; ".join(f"{row['name']} is {row['value']} ({row['source']})" for row in rows)
     names = {row["name"] for row in rows}
@@ -48,7 +48,7 @@ async def settings(fetch: Fetch) -> Finding:
             Problem(
                 "default_transaction_isolation" in names,
                 "warning",
-                f"{message}: Penstock's own sessions are read committed all the same, but"
+                f"{message}: Penstock's own sessions are read committed anyway, but"
                 " transactions of your own that submit may be undone (40001)",
                 "Run such a transaction again from its beginning, or begin it as read committed.",
             ),
@@ -66,14 +66,14 @@ async def settings(fetch: Fetch) -> Finding:
 
 
 async def locks(fetch: Fetch) -> Finding:
-    """Whether somebody keeps an advisory lock that Penstock's calls wait for."""
+    """Whether a session keeps an advisory lock for which Penstock's calls wait."""
     locks = {_key(row): row for row in await fetch(_HELD, (list(LOCKS),))}
     if locks:
         await asyncio.sleep(LONG_SECONDS)
         later = {_key(row) for row in await fetch(_HELD, (list(LOCKS),))}
         locks = {key: row for key, row in locks.items() if key in later}
     if not locks:
-        return Finding("locks", "ok", "nobody keeps an advisory lock of Penstock's")
+        return Finding("locks", "ok", "no session keeps an advisory lock of Penstock")
     first = next(iter(locks.values()))
     stalls = any(row["space"] in _OF_QUEUES for row in locks.values())
     return Finding(
@@ -97,8 +97,8 @@ def _holder(row: Any) -> str:
     )
 
 
-# Of this role, of this database, of roles that may use the schema, and of the whole server. Of
-# another role only what would undo its transactions.
+# Settings of this role, of this database, of roles that may use the schema, and of the whole
+# server. Of other roles only settings that would undo their transactions.
 _SETTINGS = """
 with wanted as (
   select s.name, s.reset_val, s.boot_val from pg_catalog.pg_settings s

@@ -1,1 +1,1 @@
-"""JSON on its way to the database, and refusals that name what is wrong with it."""
+"""JSON for the database, and errors that name what is wrong with a value."""

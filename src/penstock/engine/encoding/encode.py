@@ -1,7 +1,7 @@
-"""JSON on its way to the database: what Postgres would refuse unclearly is refused here by name.
+"""JSON for the database: values that Postgres would refuse unclearly get a clear error here.
 
-Size, depth, keys and long numbers are judged in SQL (payload.sql), for every caller alike. Here is
-only what cannot get there: values that are not JSON, NUL, and characters that are none.
+SQL checks size, depth, keys and long numbers (payload.sql), for every caller alike. Only what
+cannot be sent there is checked here: values that are not JSON, NUL, and invalid characters.
 """
 
 import inspect
@@ -13,17 +13,17 @@ from pydantic_core import to_json
 
 from penstock.errors import Invalid, words_of
 
-# The most that a price, an amount or a number of units may be, as SQL has it.
+# The largest price, amount or number of units, as in SQL.
 CREDITS_MAX = 10**12
 
 _ALLOWED = "it may be a dict with text for keys, a list, a text, a number, True, False or None"
-_MOST_LOOKED_AT = 100_000
+_MOST_CHECKED = 100_000
 _LONGEST_KEY = 50
 _KEYS = str | int | float | bool | None
-# What an app's own code made. Keys of anything else are a caller's, and in no message.
+# Values that the app's own code made. All other keys come from callers, and are in no message.
 _OURS = ("result", "options")
 
-# Kept: to make one for each value takes as long as to use it.
+# Kept, since making an encoder for each value takes as long as using it.
 _encoder = json.JSONEncoder(allow_nan=False, ensure_ascii=False, separators=(",", ":"))
 
 
@@ -45,9 +45,9 @@ def encode(value: Any, field: str, *, index: int = 0) -> str:
 
 
 def encode_checked(value: Any, field: str, *, index: int = 0) -> str:
-    """The same for what is JSON values already, as pydantic has made it: in a sixth of the time.
+    """The same for values that pydantic has checked to be JSON: in a sixth of the time.
 
-    Whatever might be odd about it is left to `encode`, which says what.
+    If a value is unusual, `encode` finds out what is wrong with it.
     """
     try:
         text = to_json(value, inf_nan_mode="constants").decode()
@@ -69,7 +69,7 @@ def encode_each(values: list[Any] | None, field: str) -> list[str | None] | None
 
 
 def refuse_nul(text: str | None, field: str, *, index: int = 0, code: str = "invalid_job") -> None:
-    """A text Postgres can store: no NUL in it, and all of it characters."""
+    """Refuse a text that Postgres cannot store: with NUL, or with half a surrogate pair."""
     if text is None:
         return
     if not isinstance(text, str):
@@ -85,7 +85,7 @@ def refuse_nul(text: str | None, field: str, *, index: int = 0, code: str = "inv
 
 
 def refuse_nuls(**texts: str | None) -> None:
-    """The same for each of these; the code of the refusal is of the field."""
+    """The same for each of these; the code of the error comes from the field."""
     for field, text in texts.items():
         refuse_nul(text, field, code=f"invalid_{field}")
 
@@ -103,7 +103,7 @@ def whole(value: Any, field: str, least: int, most: int, code: str) -> int:
 
 
 def _holds_nul(value: Any) -> bool:
-    """Whether a NUL is in any string of it; the escape may also be six plain characters."""
+    """Whether a NUL is in any string of it; its escape may also be six plain characters."""
     todo = [value]
     while todo:
         match todo.pop():
@@ -121,9 +121,9 @@ def _holds_nul(value: Any) -> bool:
 
 
 def odd_part(value: Any, name: str) -> str | None:
-    """What of a value is not JSON: where and what the first such part is, never what it holds."""
+    """What is not JSON in a value: location and type of the first such part, never its content."""
     todo: list[tuple[str, Any]] = [(name, value)]
-    for _ in range(_MOST_LOOKED_AT):
+    for _ in range(_MOST_CHECKED):
         if not todo:
             return None
         path, part = todo.pop()
@@ -152,7 +152,7 @@ def odd_part(value: Any, name: str) -> str | None:
 
 
 def _step(path: str, key: Any) -> str:
-    """A key that is no name may be what somebody wrote."""
+    """The path of a part. A key that is not a name may be private text."""
     name = str(key) if path.startswith(_OURS) else ""
     return f"{path}.{name}" if name.isidentifier() and len(name) <= _LONGEST_KEY else f"{path}[…]"
 
@@ -162,11 +162,11 @@ def _a(noun: str) -> str:
 
 
 def _plain(error: Exception) -> str:
-    # The driver of json puts the value's class into its words, never the value.
+    # The json module's message contains the value's class, never the value.
     return words_of(error).split("\n", maxsplit=1)[0]
 
 
-# Where SQL, which finds the other faults of the same field, calls them so.
+# The codes that SQL uses when it finds other faults of the same field.
 _CODES = {"metadata": "invalid_job", "options": "invalid_option"}
 
 

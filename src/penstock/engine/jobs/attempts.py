@@ -1,4 +1,4 @@
-"""Attempts: what a worker claimed, what it reports meanwhile, and how each came out."""
+"""Attempts: what a worker claimed, what it reports while it runs, and how each came out."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -11,7 +11,7 @@ from penstock.engine.statements import Statements, as_row
 from penstock.engine.states import JobStatus
 
 
-# Not frozen: that would make each of its fields cost a call, and a claim makes hundreds of them.
+# Not frozen: then setting each field costs a call, and a claim makes hundreds of these.
 @dataclass(slots=True, eq=False)
 class Claimed:
     """A claimed job. (id, attempt) is the fence: every later write names both."""
@@ -28,11 +28,11 @@ class Claimed:
     failures: int
     losses: int
     max_attempts: int
-    # Numbers: as moments, the three of them took an eighth of a worker's time for a job (2026-11).
+    # Numbers: as datetimes, the three took an eighth of a worker's time for a job (2026-11).
     started_epoch: float
     timeout_seconds: float
     unmoved_seconds: float
-    """How long it may be without progress."""
+    """How long the attempt may be without progress."""
 
     @property
     def timeout_at(self) -> datetime:
@@ -49,14 +49,14 @@ CLAIM = (
 
 
 class Bearing(NamedTuple):
-    """What an outcome means for its queue's circuit; circuit.sql says what each effect does."""
+    """What an outcome means for its queue's circuit; circuit.sql describes each effect."""
 
     effect: str
     """none, counts, opens, pauses or stops"""
     retry_after: timedelta | None = None
-    """How long the provider asked to wait."""
+    """How long the provider asked callers to wait."""
     address: str | None = None
-    """host:port that was called."""
+    """host:port of the call."""
 
 
 NO_BEARING = (None, None, None)
@@ -64,7 +64,7 @@ NO_BEARING = (None, None, None)
 
 @dataclass(frozen=True, slots=True)
 class Error:
-    """What went wrong: a class of contract.md, and a sentence for people."""
+    """What went wrong: a class of errors (contract.md), and a sentence for people."""
 
     cls: str
     message: str
@@ -72,7 +72,7 @@ class Error:
     public: bool = False
     """The message was written for the customer: keys of accounts see it."""
     frames: tuple[str, ...] = ()
-    """Where it was raised, `file:line in function`: kept with the attempt, for operators."""
+    """Where the error was raised, `file:line in function`: kept with the attempt, for operators."""
 
     def as_json(self) -> dict[str, Any]:
         error: dict[str, Any] = {
@@ -94,7 +94,7 @@ class Succeeded:
 
 @dataclass(frozen=True, slots=True)
 class Failed:
-    """For good: no attempts are left to it, whatever the count says."""
+    """Failed for good: no attempts are left to the job, whatever its count."""
 
     error: Error
     bearing: Bearing | None = None
@@ -102,32 +102,32 @@ class Failed:
 
 @dataclass(frozen=True, slots=True)
 class Retry:
-    """A failure that may be tried again, after the queue's backoff or `after`."""
+    """A failure after which the job may be tried again, after the queue's backoff or `after`."""
 
     error: Error
     after: timedelta | None = None
     provisional: bool = False
-    """It may have been the provider's: given back when the circuit opens for that."""
+    """The provider may have caused it: it no longer counts if the circuit opens for that."""
     bearing: Bearing | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class TimedOut:
-    """Over its time: a failure as Retry is, and shown as what it was."""
+    """The attempt took too long: a failure as Retry is, and shown as a time-out."""
 
     error: Error
 
 
 @dataclass(frozen=True, slots=True)
 class Stuck:
-    """No progress for too long: charged to the budget of recoveries, not to the attempts."""
+    """No progress for too long: counts against the limit of recoveries, not as a failure."""
 
     error: Error
 
 
 @dataclass(frozen=True, slots=True)
 class Deferred:
-    """The provider's fault: tried again, and no attempt is charged. None: when SQL thinks best."""
+    """The provider failed: the job is tried again, uncounted. None: SQL chooses when."""
 
     error: Error
     after: timedelta | None = None
@@ -136,14 +136,14 @@ class Deferred:
 
 @dataclass(frozen=True, slots=True)
 class Snoozed:
-    """The handler asked for later; costs nothing."""
+    """The handler asked for a later attempt; nothing is counted."""
 
     after: timedelta
 
 
 @dataclass(frozen=True, slots=True)
 class Released:
-    """Given back as it was: the worker is leaving."""
+    """Returned to the queue as it was: the worker is leaving."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,7 +178,7 @@ _NAMES = {
 
 
 def columns(outcome: Outcome) -> Columns:
-    """Return the row that finish_jobs takes for it: its fields, those that it has."""
+    """The columns that finish_jobs takes for this outcome."""
     name = _NAMES[type(outcome)]
     if isinstance(outcome, Succeeded):
         return Columns(name, outcome.result)
@@ -195,7 +195,7 @@ def columns(outcome: Outcome) -> Columns:
 
 
 class OutcomeRow(NamedTuple):
-    """How one attempt came out, ready for the database: JSON is text already."""
+    """How one attempt came out, ready for the database: its JSON is text."""
 
     job_id: UUID
     attempt: int
@@ -217,7 +217,7 @@ def outcome_row(
     units: int | None = None,
     index: int = 0,
 ) -> OutcomeRow:
-    """The row for finish_jobs. A result that is not JSON is refused, by name."""
+    """The row for finish_jobs. A result that is not JSON is refused, with the part's name."""
     name, result, error, delay, bearing = columns(outcome)
     return OutcomeRow(
         job.id,
@@ -243,7 +243,7 @@ FINISH = (
 def finish_arguments(
     worker: int, rows: Sequence[OutcomeRow], *, wait: timedelta | None
 ) -> tuple[Any, ...]:
-    """What FINISH takes. A column that nobody uses is absent, which costs nothing."""
+    """The arguments of finish_jobs. A column that no row uses is None, which costs nothing."""
     jobs, attempts, accounts, outcomes, results, errors, delays, usages, units, bearings = zip(
         *rows, strict=True
     )
@@ -271,7 +271,7 @@ def _column(values: Iterable[Any]) -> list[Any] | None:
 def bearing_columns(
     bearings: Sequence[Bearing | None],
 ) -> Sequence[list[Any] | None]:
-    """Effects, waits and addresses, an element for each job; None where no job has a bearing."""
+    """Effects, waits and addresses, an element for each job; None if no job has a bearing."""
     if not any(bearings):
         return NO_BEARING
     return [
@@ -282,7 +282,7 @@ def bearing_columns(
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What became of a report: `done`, `stale` (no longer ours), `busy` (its account is locked)."""
+    """The answer to a report: `done`, `stale` (no longer ours), or `locked` (its account is)."""
 
     job_id: UUID
     verdict: str
@@ -290,9 +290,9 @@ class Verdict:
 
 
 Report = tuple[UUID, int, str | None, str | None, str | None, int | None]
-"""The latest of one attempt: job, attempt, stage, label, progress (JSON text), units.
+"""The latest report of an attempt: job, attempt, stage, label, progress (JSON text), units.
 
-None: as it was; a stage of "" means that there is none now.
+None: unchanged. A stage of "" means that there is none now.
 """
 
 
@@ -305,9 +305,9 @@ class Chunk:
 
 class Progress(Statements):
     async def report(self, worker: int, reports: Sequence[Report]) -> list[tuple[UUID, str, bool]]:
-        """Write the latest of any number of attempts, in one transaction.
+        """Write the latest reports of any number of attempts, in one transaction.
 
-        Of each: job, verdict, and whether the job is asked to stop.
+        Returns, for each: job, verdict, and whether the job is asked to stop.
         """
         jobs, attempts, stages, labels, progress, units = zip(*reports, strict=True)
         return await self._rows(
@@ -320,7 +320,7 @@ class Progress(Statements):
     async def keep_step(
         self, worker: int, job_id: UUID, attempt: int, name: str, result: str
     ) -> str:
-        """Keep a step's result (JSON text) for later attempts; the verdict."""
+        """Keep a step's result (JSON text) for later attempts; return the verdict."""
         return await self._value(
             str,
             "select penstock.keep_step($1, $2, $3, $4, $5::text::jsonb)",
@@ -328,12 +328,12 @@ class Progress(Statements):
         )
 
     async def read_steps(self, job_id: UUID) -> dict[str, Any]:
-        """Return what earlier attempts of the job have kept, by name."""
+        """The steps that earlier attempts of the job kept, by name."""
         sql = "select name, result from penstock.read_steps($1)"
         return await self._pairs(sql, job_id)
 
     async def append_chunks(self, worker: int, chunks: Sequence[tuple[UUID, int, int, str]]) -> int:
-        """Append (job, attempt, number, JSON text); how many were added. Safe to repeat."""
+        """Append (job, attempt, number, JSON text); return how many were added. Safe to repeat."""
         return await self._value(
             int,
             "select penstock.append_chunks($1, $2, $3, $4, $5::text[]::jsonb[])",

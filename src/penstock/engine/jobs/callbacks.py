@@ -1,4 +1,4 @@
-"""Attempts that go on outside: dispatched under a token, and finished by whoever brings it."""
+"""Attempts that go on outside: dispatched under a token, and finished by a callback with it."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -19,7 +19,7 @@ from penstock.engine.statements import Statements
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Item:
-    """What a function reports of one attempt; JSON is text already."""
+    """What a function reports of one attempt; its JSON is text."""
 
     job_id: UUID
     attempt: int
@@ -32,20 +32,20 @@ class Item:
     usage: str | None = None
     delay: timedelta | None = None
     bearing: Bearing | None = None
-    """Without its address, which only a worker names."""
+    """Without an address: only a worker reports one."""
     stage: str | None = None
     progress: str | None = None
 
 
 class Resolved(NamedTuple):
-    """What became of one item: accepted, duplicate, stale, unknown, invalid, or busy: again."""
+    """Answer to an item: accepted, duplicate, stale, unknown, invalid, or locked (try again)."""
 
     job_id: UUID
     outcome: str
 
 
-class Place(NamedTuple):
-    """Where a job belongs."""
+class KindAndQueue(NamedTuple):
+    """The kind and queue of a job."""
 
     kind: str
     queue: str
@@ -53,7 +53,7 @@ class Place(NamedTuple):
 
 class Callbacks(Statements):
     async def hand_over(self, worker: int, claimed: Claimed, token: str) -> str:
-        """Let an attempt go on outside; `done`, `stale` or `busy` (its row is locked)."""
+        """Dispatch an attempt; `done`, `stale` or `locked` (its row is locked)."""
         return await self._value(
             str,
             "select verdict from penstock.hand_over_jobs($1, $2, $3, $4)",
@@ -61,7 +61,7 @@ class Callbacks(Statements):
         )
 
     async def take_back(self, row: OutcomeRow, token: str, *, wait: timedelta | None = None) -> str:
-        """Nobody took it: finish the dispatched attempt; `stale` if a callback came first."""
+        """Finish a dispatched attempt that no function took; `stale` if a callback came first."""
         return await self._value(
             str,
             "select penstock.release_job($1, $2, $3, $4, $5::text::jsonb, $6, $7, $8, $9, $10)",
@@ -72,9 +72,9 @@ class Callbacks(Statements):
     async def resolve(
         self, items: Sequence[Item], *, wait: timedelta | None = None, conn: Any = None
     ) -> list[Resolved]:
-        """Apply what callbacks bring, each item for itself, in one transaction.
+        """Apply callbacks in one transaction, each item independently.
 
-        `wait`: how long for each account that others hold, before the answer `busy`.
+        `wait`: how long to wait for each locked account before the answer is `locked`.
         """
         effects, retry_afters, _ = bearing_columns([item.bearing for item in items])
         rows = await self._on(conn)(
@@ -100,14 +100,14 @@ class Callbacks(Statements):
         )
         return [Resolved(row["job_id"], row["outcome"]) for row in rows]
 
-    async def kinds(self, jobs: Sequence[UUID]) -> dict[UUID, Place]:
-        """Of which kind and queue jobs are; without those that are not known, or no longer."""
+    async def kinds(self, jobs: Sequence[UUID]) -> dict[UUID, KindAndQueue]:
+        """The kinds and queues of jobs; unknown and deleted jobs are left out."""
         sql = "select job_id, kind, queue from penstock.find_callbacks($1)"
         rows = await self._fetch(sql, (list(jobs),))
-        return {row["job_id"]: Place(row["kind"], row["queue"]) for row in rows}
+        return {row["job_id"]: KindAndQueue(row["kind"], row["queue"]) for row in rows}
 
     async def remember(self, signature: bytes, *, conn: Any) -> bool:
-        """Keep a signed message with the transaction of `conn`; False: it was taken before."""
+        """Record a signed message in the transaction of `conn`; False if it was recorded before."""
         [row] = await borrow(conn)("select penstock.remember_callback($1) as new", (signature,))
         new: bool = row["new"]
         return new

@@ -1,4 +1,4 @@
-"""`JobInfo`: a job as every reader sees it, made of the JSON that Postgres writes (reads.sql)."""
+"""`JobInfo`: a job as every reader sees it, made from the JSON that Postgres writes (reads.sql)."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, fields
@@ -13,8 +13,8 @@ from penstock.engine.states import JobStatus
 class JobInfo(Mapping[str, Any]):
     """A job as every reader sees it: `status()`, lists, pages, the command line.
 
-    Attributes are typed. As a mapping it holds the JSON as the HTTP API answers it:
-    `job.created_at` is a `datetime`, `job["created_at"]` the text of it.
+    Attributes are typed. As a mapping it has the JSON of the HTTP API: `job.created_at` is a
+    `datetime`, `job["created_at"]` its text.
     """
 
     id: UUID
@@ -37,7 +37,7 @@ class JobInfo(Mapping[str, Any]):
     waiting_for: str | None
     cancel_requested: bool
     credits: dict[str, int] | None
-    # Lists in the short form have none of the following.
+    # The short form of lists has none of the following.
     plan: str | None = None
     priority: int = 0
     first_job: bool = False

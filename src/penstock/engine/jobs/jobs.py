@@ -1,4 +1,4 @@
-"""Jobs: what a caller asks for, and one method per SQL function of the lifecycle."""
+"""Jobs: the options of a submit, and a method for each SQL function of the lifecycle."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -28,7 +28,7 @@ from penstock.errors import Invalid, Misconfigured
 
 _INT_MAX = 2**31 - 1
 
-# What a caller may say of a job: first what submit_one and submit_many take in this order.
+# The options of a job: first those that submit_one and submit_many take in this order.
 _FIRST = {
     "account": "text",
     "dedupe_key": "text",
@@ -46,7 +46,7 @@ _first, _options = attrgetter(*_FIRST), attrgetter(*_TYPES)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NewJob:
-    """What a caller asks for; None leaves the choice to kind, plan and queue."""
+    """What a caller submits; None leaves the choice to kind, plan and queue."""
 
     kind: str
     payload: Mapping[str, Any] = field(default_factory=dict)
@@ -66,7 +66,7 @@ class NewJob:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Batch:
-    """Many jobs, column by column: payloads and metadata as JSON text; None: none has it."""
+    """Many jobs, column by column: payloads and metadata as JSON text; None: no job has any."""
 
     kinds: Sequence[str]
     payloads: Sequence[str]
@@ -85,7 +85,7 @@ class Batch:
 
     @classmethod
     def of(cls, jobs: Sequence[NewJob], encode: Callable[..., str] = encode) -> "Batch":
-        """These, checked as far as it can be without the database.
+        """These jobs, checked as far as it is possible without the database.
 
         `encode`: how payloads become JSON.
         """
@@ -108,7 +108,7 @@ def submit_arguments(
     scope: str,
     wake: str | None,
 ) -> tuple[Any, ...]:
-    """As `submit_one` and `accept_job` take them, checked; `encode`: how its bodies become JSON."""
+    """The arguments of `submit_one` and `accept_job`, checked; `encode`: how bodies become JSON."""
     refuse_nul(idempotency_key, "idempotency_key")
     refuse_odd(job)
     metadata = None if job.metadata is None else encode(job.metadata, "metadata")
@@ -117,7 +117,7 @@ def submit_arguments(
 
 
 def refuse_odd(job: NewJob, index: int = 0) -> None:
-    """What would fail in the driver, before the database could name the field."""
+    """Refuse what would fail in the driver, before the database could name the field."""
     refuse_nul(job.kind, "kind", index=index)
     for name, value in zip(_TYPES, _options(job), strict=True):
         if value is not None:
@@ -155,12 +155,12 @@ def refuse_odd_moment(moment: Any, index: int = 0) -> None:
     if moment is None:
         return
     if not isinstance(moment, datetime) or moment.tzinfo is None:
-        # One without would mean another moment on each machine, and to each driver.
+        # Without a zone it would be another time on each machine, and for each driver.
         raise _odd("run_at", "must be a datetime with a time zone", index)
     try:
         moment.astimezone(UTC)
     except OverflowError:
-        raise _odd("run_at", "must be a moment within ten years", index) from None
+        raise _odd("run_at", "must be within ten years from now", index) from None
 
 
 def _odd(field: str, what: str, index: int) -> Invalid:
@@ -168,33 +168,32 @@ def _odd(field: str, what: str, index: int) -> Invalid:
 
 
 def column(jobs: Sequence[NewJob], name: str) -> list[Any] | None:
-    """One field of all, or None where none has it: an absent array costs nothing."""
+    """One field of all jobs, or None if no job has it: an absent array costs nothing."""
     values = [getattr(job, name) for job in jobs]
     return values if any(value is not None for value in values) else None
 
 
 class Submitted(NamedTuple):
-    """An accepted job: its id, or its live twin's when `deduplicated`."""
+    """An accepted job: its id; if `deduplicated`, the id of its live twin."""
 
     id: UUID
     status: JobStatus
     deduplicated: bool
     replayed: bool = False
     position: int | None = None
-    """1: next to start. None of one of many, of one that does not wait, and where to know it would
-    take too long."""
+    """1: next to start. None for one of many, if it does not wait, or if counting takes long."""
     eta_seconds: float | None = None
-    """The probable wait until it starts."""
+    """The expected time until it starts."""
     balance: int | None = None
-    """The account's credits after the submit; None of a job of nobody's."""
+    """The account's credits after the submit; None for a job without an account."""
     batch: UUID | None = None
     ids: tuple[UUID, ...] = ()
-    """Of a kind with `split`: all jobs that the request became, in order; `id` is the first."""
+    """For a kind with `split`: all jobs that the request became, in order; `id` is the first."""
 
 
 class Jobs(Statements):
     def __init__(self, fetch: Fetch, *, commits: bool = False) -> None:
-        """`commits`: statements given to `fetch` are in no transaction, and may commit."""
+        """`commits`: statements run by `fetch` are in no transaction, and may commit."""
         super().__init__(fetch)
         self._commits = commits
 
@@ -209,10 +208,10 @@ class Jobs(Statements):
     ) -> Submitted:
         """Accept one job, in the caller's transaction when `conn` is given.
 
-        A repetition with the same idempotency key gets the first one's job, `replayed`. `wake`: the
-        queue whose idle workers the commit wakes; all such commits wait in one line.
-        Where it can, it wakes them before the disk has the job, and comes back when it has: after
-        an error of the connection the job may be there, as it may after any.
+        A repeated idempotency key returns the first submit's job, `replayed`. `wake`: the queue
+        whose idle workers the commit wakes; all such commits wait for one lock. If possible,
+        workers are woken before the job is on disk, and the call returns when it is. After an error
+        of the connection the job may exist, as it may with any commit.
         """
         arguments = submit_arguments(job, encode, idempotency_key, scope, wake)
         row = await self._submit(arguments, conn, early=wake is not None and conn is None)
@@ -229,8 +228,8 @@ class Jobs(Statements):
             except Misconfigured as error:
                 if not isinstance(error.__cause__, asyncpg.InsufficientPrivilegeError):
                     raise
-                # Granted before there was such a procedure: nothing was accepted, and the other
-                # way needs no more rights than it did.
+                # The rights were granted before this procedure existed. Nothing was accepted, and
+                # the other way needs no more rights than those.
                 self._commits = False
             else:
                 return row
@@ -246,13 +245,13 @@ class Jobs(Statements):
     async def submit_batch(
         self, batch: Batch, *, batched: bool = False, own: bool = False, conn: Any = None
     ) -> list[Submitted]:
-        """The same for columns that are checked and ready; `own`: with a key of their account."""
+        """The same for checked columns; `own`: submitted with a key of the jobs' account."""
         kinds = set(batch.kinds)
-        # A few arrays instead of as many rows as jobs: a tenth of the time of a large batch.
+        # A few arrays instead of a row for each job: a tenth of the time for a large batch.
         [row] = await self._on(conn)(
             _SUBMIT_MANY,
             (
-                # Most batches are of one kind: a million copies of its name need not be sent.
+                # Most batches have one kind: a million copies of its name need not be sent.
                 batch.kinds if len(kinds) > 1 else None,
                 batch.payloads,
                 *_first(batch),
@@ -275,9 +274,9 @@ class Jobs(Statements):
     ) -> list[Claimed]:
         """Start up to `limit` due jobs for a worker that has as many free slots.
 
-        A first try skips whatever is locked. Where that leaves it empty-handed although open
-        lanes wait (many submitters on one account can do that), a second one waits for a moment.
-        With `job`, that one and no other, if it may start now.
+        A first try skips locked rows. If it finds no job although open lanes have waiting jobs
+        (many submitters on one account can cause that), a second try waits for a moment. With
+        `job`, start only that job, if it may start now.
         """
         for wait in (False, True):
             rows = await self._fetch(CLAIM, (worker, queue, limit, wait, job))
@@ -288,10 +287,10 @@ class Jobs(Statements):
     async def finish(
         self, worker: int, ended: Sequence[tuple[Claimed, Outcome]], *, conn: Any = None
     ) -> list[Verdict]:
-        """Report how attempts came out, any number in one transaction. Safe to repeat.
+        """Write the outcomes of attempts, any number in one transaction. Safe to repeat.
 
-        `stale` means the job was given to another attempt, or has finished: drop what it produced.
-        `busy` means an app's open transaction has locked the job's account: report it again.
+        `stale` means that the job belongs to another attempt, or has finished: discard the outcome.
+        `locked` means that an app's open transaction has locked the job's account: report it again.
         """
         rows = [
             outcome_row(job, outcome, index=index) for index, (job, outcome) in enumerate(ended)
@@ -307,9 +306,9 @@ class Jobs(Statements):
         all_done: bool = True,
         wait: timedelta | None = None,
     ) -> list[Verdict]:
-        """The same for rows that are ready. Without `all_done`, what took effect is left out.
+        """The same for prepared rows. Without `all_done`, outcomes that took effect are left out.
 
-        `wait`: how long for each account that others have locked, before the answer `busy`.
+        `wait`: how long to wait for each locked account before the answer is `locked`.
         """
         sql = FINISH if all_done else f"{FINISH} where verdict <> 'done'"
         verdicts = await self._on(conn)(sql, finish_arguments(worker, rows, wait=wait))
@@ -318,7 +317,7 @@ class Jobs(Statements):
         ]
 
     async def cancel(self, job_id: UUID, *, conn: Any = None) -> JobInfo:
-        """Cancel a job that waits, ask a running one to stop; a finished one stays as it is."""
+        """Cancel a waiting job, ask a running one to stop; a finished one stays as it is."""
         sql = "select penstock.cancel_job(cast($1 as uuid)) as answer"
         return JobInfo.from_json(await self._json(sql, (job_id,), conn))
 
@@ -333,17 +332,17 @@ class Jobs(Statements):
         return JobInfo.from_json(await self._json(sql, (job_id,), conn))
 
     async def read_batch(self, batch_id: UUID, *, conn: Any = None) -> Answer:
-        """How far the jobs that were submitted together are, as one."""
+        """Progress and counts of the jobs that were submitted together."""
         sql = "select penstock.read_batch(cast($1 as uuid)) as answer"
         return await self._json(sql, (batch_id,), conn)
 
     async def cancel_batch(self, batch_id: UUID, *, conn: Any = None) -> Answer:
-        """Cancel each of them that has not finished."""
+        """Cancel each job of a batch that has not finished."""
         sql = "select penstock.cancel_batch(cast($1 as uuid)) as answer"
         return await self._json(sql, (batch_id,), conn)
 
     async def refuse_computed(self, batch: Batch, of: Sequence[int]) -> None:
-        """Refuse those of a batch whose kind needs the app's code, of which this has none."""
+        """Refuse jobs of a batch whose kind needs the app's code, if this process has none."""
         prices = batch.price or [None] * len(batch.kinds)
         try:
             await self._fetch(
@@ -358,16 +357,16 @@ class Jobs(Statements):
             raise
 
     async def queues_of(self, kinds: Sequence[str]) -> list[str]:
-        """Where jobs of these kinds wait."""
+        """The queues of these kinds."""
         return await self._values("select queue from penstock.queues_of($1) queue", list(kinds))
 
     async def wake(self, queues: Sequence[str]) -> None:
-        """Wake idle workers: these queues have work. After commit; the wake-up may be lost."""
+        """Wake idle workers: these queues have jobs. After commit; the wake-up may be lost."""
         await self._fetch("select penstock.wake_workers($1)", (list(queues),))
 
 
 def _casts(types: Iterable[str], first: int = 1, array: str = "") -> str:
-    """Numbered arguments with their types, which some drivers do not find out."""
+    """Numbered arguments with their types, which some drivers cannot infer."""
     through = {"jsonb": f"cast(cast(${{}} as text{array}) as jsonb{array})"}
     return ", ".join(
         through.get(name, f"cast(${{}} as {name}{array})").format(n)
@@ -383,7 +382,7 @@ _SUBMIT = (
     "select id, status::text, deduplicated, replayed, place, eta_seconds, balance, batch,"  # noqa: S608
     f" cast(ids as text[]) as ids from penstock.submit_one({_ONE})"
 )
-# With a null for each of its answers.
+# With a null for each of its output arguments.
 _SUBMIT_WAKING = f"call penstock.submit_waking({_ONE}{', null' * 9})"
 _SUBMIT_MANY = (
     "select array_agg(id order by ordinal) as ids,"  # noqa: S608
@@ -398,5 +397,5 @@ _SUBMIT_MANY = (
 
 
 def _uuid(value: Any) -> Any:
-    """As one driver or another gives it; None stays None."""
+    """A UUID as any driver returns it; None stays None."""
     return value if value is None or isinstance(value, UUID) else UUID(str(value))

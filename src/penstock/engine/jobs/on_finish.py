@@ -1,4 +1,4 @@
-"""Finished jobs for on_finish callbacks, in a transaction that the app can write in."""
+"""Finished jobs for on_finish callbacks, in a transaction in which the app can write."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -12,8 +12,8 @@ from penstock.engine.statements import Statements
 
 
 @dataclass(frozen=True, slots=True)
-class Ended:
-    """A finished job, as an app's on_finish gets it."""
+class FinishedJob:
+    """A finished job, as an app's on_finish receives it."""
 
     id: UUID
     kind: str
@@ -38,26 +38,26 @@ _COLUMNS = (
 class OnFinish(Statements):
     async def take(
         self, kinds: Sequence[str], *, conn: Any, job_id: UUID | None = None
-    ) -> Ended | None:
-        """A finished job whose callback is due (`job_id`), taken with the transaction of `conn`."""
+    ) -> FinishedJob | None:
+        """Take, in the transaction of `conn`, a finished job whose callback is due (`job_id`)."""
         rows = await borrow(conn)(
             f"select {_COLUMNS} from penstock.take_on_finish($1, $2)",  # noqa: S608
             (list(kinds), job_id),
         )
-        return Ended(*rows[0].values()) if rows else None
+        return FinishedJob(*rows[0].values()) if rows else None
 
-    async def hold(self, worker: int, row: OutcomeRow, *, conn: Any) -> Ended | None:
+    async def hold(self, worker: int, row: OutcomeRow, *, conn: Any) -> FinishedJob | None:
         """The job as this outcome will leave it, locked until the transaction of `conn` ends.
 
-        None where the job goes on, or the attempt is not the worker's, or the job is locked.
+        None if the job goes on, the attempt is not the worker's, or the job is locked.
         """
         rows = await borrow(conn)(
             f"select {_COLUMNS} from penstock.preview_finish($1, $2, $3, $4, $5::text::jsonb,"  # noqa: S608
             " $6::text::jsonb)",
             (worker, row.job_id, row.attempt, row.outcome, row.result, row.error),
         )
-        return Ended(*rows[0].values()) if rows else None
+        return FinishedJob(*rows[0].values()) if rows else None
 
     async def put_off(self, job_id: UUID) -> None:
-        """The callback failed: it is due again after a while, which grows."""
+        """Note that the callback failed: it is due again after a delay, which grows."""
         await self._fetch("select penstock.postpone_on_finish($1)", (job_id,))

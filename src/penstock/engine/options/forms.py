@@ -1,7 +1,7 @@
-"""The forms that an option's value may have: how it is read, and how its reference calls it.
+"""The forms that an option's value may have: how it is read, and what the reference calls it.
 
 SQL checks the same bounds for every caller (refusals.sql). They are checked here too, so that a
-mistake is reported at its declaration and not at the first use.
+mistake is reported when the option is declared, and not at the first use.
 """
 
 import re
@@ -13,7 +13,7 @@ from penstock.base.settings import duration
 from penstock.errors import Invalid
 
 TEXT_MAX = 200
-"""Characters of a text."""
+"""The most characters of a text."""
 TEN_YEARS = timedelta(days=3650)
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.:-]{0,99}", re.ASCII)
@@ -22,27 +22,27 @@ _PERIOD_SECONDS = {"s": 1, "m": 60, "h": 3_600, "d": 86_400}
 _FASTEST_PER_SECOND = 1_000_000
 _BYTES = re.compile(r"(\d+(?:\.\d+)?)\s*(B|KB|MB|GB|KIB|MIB|GIB)?", re.ASCII | re.IGNORECASE)
 _UNIT_BYTES = {"B": 1, "K": 2**10, "M": 2**20, "G": 2**30}
-# Less does not even load Python.
+# Python does not even start with less.
 _LEAST_MEMORY = 32 * 2**20
 
 
 class Form:
-    """The values of an option. `read` gives one as SQL takes it, or raises Invalid."""
+    """The values of an option. `read` returns one as SQL takes it, or raises Invalid."""
 
     __slots__ = ()
 
     choices: tuple[str, ...] = ()
-    """The only values, where these are words."""
+    """The only values, if the form is a choice."""
     suffix = ""
-    """What the option's name ends in where SQL and JSON have it: the unit."""
+    """The unit at the end of the option's name in SQL and JSON."""
 
     @property
     def words(self) -> str:
-        """As the reference says it."""
+        """The form as the reference describes it."""
         raise NotImplementedError
 
     def read(self, value: Any, option: str) -> Any:
-        """None stays None: not given."""
+        """The value as SQL takes it. None stays None: not given."""
         return None if value is None else self._read(value, option)
 
     def _read(self, value: Any, option: str) -> Any:
@@ -51,7 +51,7 @@ class Form:
 
 @dataclass(frozen=True, slots=True)
 class Other(Form):
-    """A form that another module reads, since it needs more than the value."""
+    """A form that another module reads, since that needs more than the value."""
 
     words: str
 
@@ -102,7 +102,7 @@ class Word(Form):
 
 @dataclass(frozen=True, slots=True)
 class Flag(Form):
-    """True, or left out: a false flag is not declared, so that an older database accepts it."""
+    """True, or left out: false is not sent, so that an older database accepts the declaration."""
 
     words = "true or false"
 
@@ -114,7 +114,7 @@ class Flag(Form):
 
 @dataclass(frozen=True, slots=True)
 class Seconds(Form):
-    """A length of time."""
+    """A duration."""
 
     zero: bool = False
     words = "duration"
@@ -139,7 +139,7 @@ class Seconds(Form):
 
 @dataclass(frozen=True, slots=True)
 class Kept(Form):
-    """How long something is kept; `"forever"` is a length, too."""
+    """How long something is kept; `"forever"` is a duration, too."""
 
     words = 'duration or `"forever"`'
     suffix = "_seconds"
@@ -173,7 +173,7 @@ class Text(Form):
 
 @dataclass(frozen=True, slots=True)
 class Memory(Form):
-    """Bytes, as a number or like `"512MB"`; a megabyte is 1,048,576 of them."""
+    """Bytes, as a number or like `"512MB"`; a megabyte has 1,048,576 bytes."""
 
     words = 'size, like `"512MB"`; 32 MB or more'
 
@@ -195,7 +195,7 @@ class Memory(Form):
 
 
 def read_name(value: object, what: str) -> str:
-    """Of a queue, kind or plan: they end up in addresses, metrics and log lines."""
+    """The name of a queue, kind or plan. Names are used in URLs, metrics and log lines."""
     if not isinstance(value, str) or not _NAME.fullmatch(value):
         raise Invalid(
             f"the {what} name {value!r} must be 1 to 100 letters, digits or any of _.:- and begin "

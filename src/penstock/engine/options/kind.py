@@ -21,13 +21,13 @@ KIND = (
     Option(
         name="dedupe",
         form=_SOURCE,
-        help="The dedupe key: while a job of this kind and account with the same key lives, a"
+        help="The dedupe key: while a job of this kind and account with the same key is live, a"
         " submit returns that one.",
     ),
     Option(
         name="topic",
         form=_SOURCE,
-        help="What its jobs belong to, to watch and list many of them together.",
+        help="What its jobs belong to, so that many of them are watched and listed together.",
     ),
     Option(
         name="account",
@@ -55,7 +55,7 @@ KIND = (
     Option(
         name="isolation",
         form=Word(("process",)),
-        help="Run a plain `def` in a process of its own, which a time-out or a memory limit really"
+        help="Run a plain `def` in its own process, which a time-out or a memory limit really"
         " ends.",
     ),
     Option(
@@ -81,6 +81,6 @@ KIND = (
     Option(
         name="webhook",
         form=Other("address, or `$NAME` in TOML"),
-        help="An address of yours to which the outcome of each job is sent, signed.",
+        help="Your address to which the outcome of each job is sent, signed.",
     ),
 )

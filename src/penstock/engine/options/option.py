@@ -1,4 +1,4 @@
-"""One option, as every surface reads it."""
+"""One option, for every surface."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -9,28 +9,28 @@ from penstock.engine.options.forms import Form, Other
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Option:
-    """What is not given has the default of the SQL core; no default is written here as a value."""
+    """An option. If it is not given, the SQL core has the default; no default value is here."""
 
     name: str
-    """As an argument in Python, and as a key in `penstock.toml`."""
+    """The argument in Python, and the key in `penstock.toml`."""
     form: Form
     help: str
     """What it does, in one sentence."""
     more: str = ""
     """Further sentences, for the reference only."""
     default: str = ""
-    """Its default in words, where the reference cannot read a value from the database."""
+    """Its default in words, if the reference cannot read a value from the database."""
     stored: str = ""
-    """Its name in SQL and JSON, if that is not the name and the unit."""
+    """Its name in SQL and JSON, if that is not the name with the unit."""
     label: str = ""
     """Its name on a page. An option with a label can be changed at run time: on the dashboard, over
     HTTP and on the command line."""
     command: bool = False
     """Whether `penstock submit` takes it."""
     unlimited: int | str | None = None
-    """The value that stands for no limit: a declared limit can be raised, and not removed."""
+    """The value that means no limit: a declared limit can be raised, but not removed."""
     inner: tuple["Option", ...] = ()
-    """Options that Python and TOML keep in a table of their own, and SQL and JSON do not."""
+    """The options of a table in Python and TOML; in SQL and JSON there is no such table."""
 
     @property
     def key(self) -> str:
@@ -39,18 +39,18 @@ class Option:
 
 
 def flat(options: Iterable[Option]) -> Iterator[Option]:
-    """As SQL and JSON have them: without tables inside."""
+    """The options as SQL and JSON have them: without tables inside."""
     for option in options:
         yield from option.inner or (option,)
 
 
 def editable(options: Iterable[Option]) -> tuple[Option, ...]:
-    """Those that can be changed at run time."""
+    """The options that can be changed at run time."""
     return tuple(option for option in flat(options) if option.label)
 
 
 def read(options: Iterable[Option], given: Mapping[str, Any]) -> dict[str, Any]:
-    """The given values by key, as SQL takes them; the rest is left to the defaults, as is None."""
+    """The given values by key, as SQL takes them; options that are None have their defaults."""
     values = (
         (option.key, option.form.read(given[option.name], option.name))
         for option in options

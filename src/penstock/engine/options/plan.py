@@ -24,7 +24,7 @@ PLAN = (
         unlimited=1_000_000_000,
         help="How many jobs one account may submit within any hour.",
         more="A request that is split counts as the jobs it becomes. More are refused with 429 and"
-        " the moment of the next.",
+        " the time from which the next is accepted.",
     ),
     Option(
         name="weight",

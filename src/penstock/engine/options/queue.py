@@ -1,4 +1,4 @@
-"""The options of a queue, and of how its jobs are tried again."""
+"""The options of a queue, and of how its jobs are retried."""
 
 from typing import Literal, get_args
 
@@ -61,7 +61,7 @@ QUEUE = (
         form=Whole(1, 1_000_000_000),
         label="Burst",
         default="one second of the rate",
-        help="How many attempts of the rate may start at once, after a quiet time.",
+        help="How many attempts of the rate may start at once, after a pause.",
     ),
     Option(
         name="order",
@@ -83,7 +83,7 @@ QUEUE = (
         form=Seconds(),
         label="Time-out",
         help="How long one attempt may take.",
-        more="Then it is stopped, and has failed with `timeout`.",
+        more="After that it is stopped, and fails with `timeout`.",
     ),
     Option(
         name="stale_after",
@@ -96,14 +96,14 @@ QUEUE = (
         name="stuck_after",
         form=Seconds(),
         label="Stuck after",
-        help="An attempt that has reported nothing for so long is given up and recovered.",
+        help="An attempt that has reported nothing for so long is stopped and recovered.",
     ),
     Option(
         name="retry",
         form=Other("[Retries](#retries)"),
         inner=RETRIES,
         default="see there",
-        help="How often a job is tried, and how long it waits in between.",
+        help="How often a job may fail, and how long it waits between attempts.",
     ),
     Option(
         name="recovery",
@@ -116,7 +116,7 @@ QUEUE = (
         name="retention",
         form=Kept(),
         label="Keep succeeded jobs",
-        help="How long jobs are kept that succeeded or were cancelled.",
+        help="How long succeeded and cancelled jobs are kept.",
     ),
     Option(
         name="retention_failed",
@@ -140,8 +140,8 @@ QUEUE = (
     Option(
         name="drive",
         form=Word(get_args(Drive)),
-        help="What runs its jobs: workers, or calls of the HTTP API.",
-        more="`http` is for installations without a process that stays: calls of"
+        help="Whether workers run its jobs, or calls of the HTTP API.",
+        more="`http` is for installations without a standing process: calls of"
         " `POST /v1/queues/{name}/process` run the jobs, and a submit starts the first call.",
     ),
 )

@@ -1,4 +1,4 @@
-"""The options of one submit; without them kind, plan and queue decide."""
+"""The options of one submit; if they are not given, kind, plan and queue decide."""
 
 from penstock.engine.encoding.encode import CREDITS_MAX
 from penstock.engine.options.forms import Moment, Object, Other, Seconds, Whole
@@ -17,36 +17,36 @@ JOB = (
         name="priority",
         form=Whole(-1000, 1000),
         command=True,
-        help="Instead of the priority of the plan and the kind; lower is first.",
+        help="Replaces the priority of the plan and the kind; lower is first.",
     ),
     Option(
         name="delay",
         form=Seconds(zero=True),
         command=True,
-        help="The job does not start before so long from now.",
+        help="How long to wait before the job may start.",
     ),
     Option(
         name="run_at",
         form=Moment(),
-        help="The job does not start before this moment; instead of a delay.",
+        help="The time before which the job does not start; instead of a delay.",
     ),
     Option(
         name="dedupe_key",
         form=_TEXT,
         command=True,
-        help="While a job of the kind and account with this key lives, a submit returns that one.",
+        help="While a job of the kind and account with this key is live, a submit returns it.",
     ),
     Option(
         name="topic",
         form=_TEXT,
         command=True,
-        help="What the job belongs to, to watch and list many jobs together.",
+        help="What the job belongs to, so that many jobs are watched and listed together.",
     ),
     Option(
         name="price",
         form=Whole(0, CREDITS_MAX),
         help="Credits that are reserved now, and charged when the job succeeds.",
-        more="Of a request that is split, for all its jobs together.",
+        more="If a request is split: for all its jobs together.",
     ),
     Option(
         name="max_attempts",
@@ -61,12 +61,12 @@ JOB = (
     Option(
         name="expires",
         form=Seconds(),
-        help="A job that has not started so long after it was due has failed: `expired`.",
+        help="A job that has not started this long after it was due fails with `expired`.",
     ),
     Option(
         name="metadata",
         form=Object(),
-        help="A JSON object of yours, which comes back with the job.",
+        help="Your own JSON object, which is returned with the job.",
     ),
     Option(
         name="webhook_url",
@@ -75,7 +75,7 @@ JOB = (
         more="`https://` and public, unless `PENSTOCK_ALLOW_PRIVATE` is set.",
     ),
 )
-"""Those that the job has, over HTTP the fields of its form."""
+"""The options that a job has; over HTTP, the fields of its form."""
 
 SUBMIT = (
     *JOB,
@@ -88,7 +88,7 @@ SUBMIT = (
     Option(
         name="conn",
         form=Other("connection"),
-        help="A connection of yours: the job exists when your transaction commits.",
+        help="Your own connection: the job exists when your transaction commits.",
         more="psycopg, asyncpg, SQLAlchemy, DB-API.",
     ),
 )

@@ -1,13 +1,13 @@
-"""A wait as it is shown to people: it may fall freely, and rises only when it rose by much."""
+"""The expected waiting time for people: it may fall freely, and rises only by large steps."""
 
-# A number that goes up and down with every look is believed by nobody.
+# People do not trust a number that goes up and down at every refresh.
 RISES_BY = 0.15
 
 
 def settled(shown: float | None, now: float | None) -> float | None:
-    """The seconds to show, after `shown` was shown and when the database says `now`.
+    """The seconds to show, after `shown` was shown and when the database returns `now`.
 
-    None, from either side, is passed on at once: a wait that is not known is not shown.
+    If either is None, `now` is returned unchanged: an unknown time is not shown.
     """
     if shown is None or now is None or now <= shown or now - shown > shown * RISES_BY:
         return now

@@ -1,8 +1,9 @@
 """Changes of jobs: notifications of them, and the queries of live streams.
 
-A notification only makes things faster: a lost one costs a worker or a watcher a poll interval. A
-NOTIFY takes a lock at commit that all of them share, so a storm of commits sends few: the first at
-once, or with the commit itself; then at most one per key and pause; and none while nothing happens.
+A notification only makes things faster: if one is lost, a worker or a watcher waits a poll
+interval. NOTIFY takes a lock at commit that all of them share, so during many commits only a few
+are sent: the first at once, or with the commit itself; then at most one per key and pause; and none
+while nothing happens.
 
 After a restart all clients reconnect at once, so questions that arrive together share a statement.
 """
@@ -17,27 +18,27 @@ from uuid import UUID
 
 from penstock.engine.statements import Statements
 
-# Between two notifications for the workers of a queue.
+# The pause between two notifications for the workers of a queue.
 WAKE_PAUSE_SECONDS = 0.005
-# Between two notifications for those who watch jobs.
+# The pause between two notifications for watchers of jobs.
 CHANGE_PAUSE_SECONDS = 0.04
-# How long the last notification of a server or worker that stops may take.
+# How long a server or worker that stops may take to send its last notification.
 LAST_SECONDS = 1.0
-# How many of its jobs an event of a batch has.
+# An event of a batch contains this many of its jobs.
 BATCH_ITEMS = 100
 
 
 class Scope(NamedTuple):
-    """Jobs that are watched together: of a topic, of an account, or of a topic in an account."""
+    """Jobs that are watched together: of a topic, of an account, or both."""
 
     topic: str | None
     account: str | None
     public: bool = False
-    """As customers see them (public.sql): those who see all of a job watch it apart from them."""
+    """For customers (public.sql). Operators, who see all of a job, watch a separate scope."""
 
 
 class WatchedJob(NamedTuple):
-    """A job, or a batch of them, and who watches it."""
+    """A job, or a batch of jobs, and the scope of its watcher."""
 
     id: UUID
     public: bool = False
@@ -66,17 +67,17 @@ class ScopeState:
 
 @dataclass(frozen=True, slots=True)
 class JobState:
-    """A job as it is now."""
+    """The present state of a job."""
 
     id: UUID
     version: int
     status: str
     attempt: int
     mark: str
-    """Position, reason and staleness: they change without a new version."""
+    """Position, waiting reason and staleness: they change without a new version."""
     eta_seconds: float | None
     text: str
-    """JSON, as Postgres wrote it."""
+    """The JSON that Postgres wrote."""
 
 
 class Chunk(NamedTuple):
@@ -86,7 +87,7 @@ class Chunk(NamedTuple):
 
 
 class Notifier:
-    """Sends notifications for keys (queues; one empty key if there is nothing to tell apart)."""
+    """Sends notifications for keys: queues, or one empty key if one is enough."""
 
     def __init__(
         self, send: Callable[[Sequence[str]], Awaitable[None]], *, pause_seconds: float
@@ -104,14 +105,14 @@ class Notifier:
             self._start(key)
 
     def may_join_commit(self, key: str) -> bool:
-        """Whether the next commit may send the notification itself; then the pause begins."""
+        """Whether the next commit may send the notification; if so, the pause begins now."""
         if key in self._tasks:
             return False
         self._start(key)
         return True
 
     async def close(self, seconds: float | None = None) -> None:
-        """Send what is not sent yet, within `seconds`: a script may end right after its submit."""
+        """Send pending notifications within `seconds`: a script may exit right after a submit."""
         with suppress(TimeoutError):
             async with asyncio.timeout(seconds):
                 while running := [task for task in self._tasks.values() if not task.done()]:
@@ -124,18 +125,18 @@ class Notifier:
         self._tasks[key] = asyncio.get_running_loop().create_task(self._keep_sending(key))
 
     async def _keep_sending(self, key: str) -> None:
-        # If the notification went with a commit, there is none to send: the pause comes first.
+        # If the notification was sent with a commit, only the pause is left to wait for.
         if key in self._unsent:
             await self._send_now(key)
         await asyncio.sleep(self._pause_seconds)
         while key in self._unsent:
             await self._send_now(key)
             await asyncio.sleep(self._pause_seconds)
-        # Here and not in a callback: a `notify` between the two would find a task that is done.
+        # Here and not in a callback: a `notify` in between would find a finished task.
         del self._tasks[key]
 
     async def _send_now(self, *keys: str) -> None:
-        # Before it is sent: a commit that follows meanwhile needs a notification of its own.
+        # Before it is sent: a commit during the sending needs another notification.
         self._unsent.difference_update(keys)
         try:
             with suppress(Exception):
@@ -150,7 +151,7 @@ Answer = TypeVar("Answer")
 
 
 class Batcher(Generic[Question, Answer]):
-    """While a batch is answered the next one gathers, so a single question does not wait."""
+    """Gathers questions while a batch is answered; a single question does not wait."""
 
     def __init__(
         self,
@@ -158,7 +159,7 @@ class Batcher(Generic[Question, Answer]):
         most: int,
         at_once: int = 1,
     ) -> None:
-        """`most`: questions of one batch; `at_once`: batches that are answered at the same time."""
+        """`most`: questions per batch; `at_once`: batches that are answered at the same time."""
         self._ask = ask
         self._most = most
         self._at_once = at_once
@@ -169,7 +170,7 @@ class Batcher(Generic[Question, Answer]):
         loop = asyncio.get_running_loop()
         answer: asyncio.Future[Answer] = loop.create_future()
         self._waiting.append((question, answer))
-        # A batch that is about to begin takes this question along, unless it is full.
+        # A batch that is about to begin takes this question, too, unless it is full.
         if len(self._tasks) < self._at_once:
             self._tasks.add(loop.create_task(self._keep_asking()))
         return await answer
@@ -178,8 +179,8 @@ class Batcher(Generic[Question, Answer]):
         try:
             while self._waiting:
                 batch, self._waiting = self._waiting[: self._most], self._waiting[self._most :]
-                # A caller that has stopped waiting was answered with a failure: its call must not
-                # take effect now.
+                # A caller that stopped waiting was answered with an error: its call must not take
+                # effect now.
                 batch = [(question, answer) for question, answer in batch if not answer.done()]
                 if batch:
                     await self._answer(batch)
@@ -210,7 +211,7 @@ class Events(Statements):
         await self._fetch("select penstock.notify_change()", ())
 
     async def may_watch(self, requests: Sequence[WatchRequest]) -> list[bool]:
-        """Whether each is there and its caller may see it."""
+        """For each request: whether the job or scope exists, and its caller may see it."""
         sql = "select n, seen from penstock.may_watch($1, $2, $3, $4)"
         answers = await self._pairs(sql, *_columns(requests, 4))
         return [answers[n] for n in range(1, len(requests) + 1)]
@@ -220,7 +221,7 @@ class Events(Statements):
         return set(await self._values("select id from penstock.find_dead_keys($1) id", list(ids)))
 
     async def changed_jobs(self, ids: Sequence[UUID], versions: Sequence[int]) -> list[UUID]:
-        """Which of these have another version, or are not live any more."""
+        """Which of these jobs have another version, or are not live any more."""
         sql = "select id from penstock.poll_jobs($1, $2)"
         return await self._values(sql, list(ids), list(versions))
 
@@ -232,7 +233,7 @@ class Events(Statements):
         margin: timedelta,
         most: int,
     ) -> list[ScopeState]:
-        """Those that have another fingerprint; `n` counts from 0."""
+        """The scopes that have another fingerprint; `n` counts from 0."""
         rows = await self._fetch(
             "select n, print, ids, versions, ended from penstock.poll_scopes($1, $2, $3, $4, $5)",
             (*_columns(scopes, 2), list(fingerprints), margin, most),
@@ -257,7 +258,7 @@ class Events(Statements):
     async def recently_finished(
         self, scopes: Sequence[Scope], *, since: timedelta, most: int
     ) -> dict[int, tuple[list[UUID], bool]]:
-        """Jobs of each scope (n from 0) that finished in that time; whether there may be more."""
+        """Jobs of each scope (n from 0) that finished in that period; whether there may be more."""
         rows = await self._fetch(
             "select n, ids, more from penstock.find_recently_finished($1, $2, $3, $4)",
             (*_columns(scopes, 2), since, most),
@@ -267,7 +268,7 @@ class Events(Statements):
     async def read_jobs(
         self, ids: Sequence[UUID], *, positions: int, public: bool = False
     ) -> list[JobState]:
-        """Those of these jobs that exist; the first `positions` with their position and ETA.
+        """The jobs that exist; the first `positions` of them with position and ETA.
 
         `public`: as customers see them.
         """
@@ -281,7 +282,7 @@ class Events(Statements):
     async def read_chunks(
         self, after: Sequence[tuple[UUID, int, int]], *, most: int
     ) -> list[list[Chunk]]:
-        """Chunks after each (job, attempt, number), in order, `most` of each job."""
+        """Chunks after each (job, attempt, number), in order, at most `most` of each job."""
         rows = await self._fetch(
             "select n, attempt, seq, data from penstock.read_chunks_after($1, $2, $3, $4)",
             (*_columns(after, 3), most),
@@ -292,14 +293,14 @@ class Events(Statements):
         return pages
 
     async def batch_fingerprints(self, ids: Sequence[UUID]) -> dict[UUID, int]:
-        """A number per batch that changes with any of its jobs."""
+        """A number for each batch that changes with any of its jobs."""
         sql = "select id, print from penstock.poll_batches($1)"
         return await self._pairs(sql, list(ids))
 
     async def read_batch(
         self, batch: UUID, *, items: int = BATCH_ITEMS, public: bool = False
     ) -> str:
-        """The batch with the first of its jobs, as JSON text."""
+        """A batch with its first jobs, as JSON text."""
         return await self._value(
             str,
             "select (penstock.read_batch_of(cast($1 as uuid), null, $2, p_public => $3) - 'next')"

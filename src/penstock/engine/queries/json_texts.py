@@ -1,4 +1,4 @@
-"""Jobs and batches as JSON text, as Postgres wrote it: a server sends it on without reading it."""
+"""Jobs and batches as the JSON text that Postgres wrote: a server sends it on without parsing."""
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Iterable, Sequence
@@ -19,21 +19,21 @@ from penstock.engine.statements import Statements
 from penstock.engine.states import STATUSES, JobStatus
 from penstock.errors import NotFound, Refused, RolledBack
 
-# How many submits share a commit, and how large each may be: none waits for another's megabyte.
+# How many submits share a commit, and how large each may be, so that none waits for large ones.
 MOST_SUBMITS = 32
 LARGEST = 50_000
-# A read in a deep queue takes milliseconds: few share one statement, and several run side by side.
+# In a deep queue a read takes milliseconds: few share a statement, and several run in parallel.
 MOST_READS = 8
 READS_AT_ONCE = 4
-# How long a submit or a read may take, the wait for its batch included.
+# How long a submit or a read may take, including the wait for its batch.
 WAIT_SECONDS = 10.0
 MOST_NAMED = 20
 
 
 class Scope(NamedTuple):
-    """What a caller is limited to; None: not by this. The rest is unknown to the caller.
+    """What a caller is limited to; None: no limit of this sort. Other jobs are unknown to it.
 
-    A caller that is limited to anything is a customer, and sees jobs as public.sql says.
+    A caller with any limit is a customer, and sees jobs as in public.sql.
     """
 
     account: str | None = None
@@ -42,7 +42,7 @@ class Scope(NamedTuple):
 
 
 class Text(NamedTuple):
-    """A job, and what a server says beside it."""
+    """A job, and what the server adds to it."""
 
     text: str
     id: UUID
@@ -50,13 +50,13 @@ class Text(NamedTuple):
     status: JobStatus
     eta_seconds: float | None
     deduplicated: bool
-    """Of a submit or retry: this job was there before."""
+    """After a submit or retry: the job existed before."""
     replayed: bool
-    """Of a submit: it is the answer to an earlier one with the same idempotency key."""
+    """After a submit: this answers an earlier one with the same idempotency key."""
 
 
 class Bodies(NamedTuple):
-    """What a job holds, as JSON text."""
+    """Payload and metadata of a job, as JSON text."""
 
     payload: str
     metadata: str | None
@@ -65,7 +65,7 @@ class Bodies(NamedTuple):
 class Page(NamedTuple):
     items: Sequence[str]
     after: UUID | None
-    """Where the next page begins; None: this is the last."""
+    """Where the next page begins; None: this is the last page."""
 
 
 EVERYTHING = Scope()
@@ -82,9 +82,9 @@ class Texts(Statements):
         wake: str | None = None,
         own: bool = False,
     ) -> Text:
-        """Accept one job, as `Jobs.submit` does; in one way to the server and back.
+        """Accept one job, as `Jobs.submit` does, in one round trip.
 
-        `computed`: what the app's code computes for this kind is in it. `own`: with a key of its
+        `computed`: it has what the app's code computes for its kind. `own`: with a key of its
         account.
         """
         return await self._one(
@@ -96,7 +96,7 @@ class Texts(Statements):
         )
 
     def encode(self, job: NewJob) -> Bodies:
-        """What a job that is in order holds, as `submit_together` takes it."""
+        """The bodies of a checked job, as `submit_together` takes them."""
         refuse_odd(job)
         return Bodies(
             encode_checked(job.payload, "payload"),
@@ -106,9 +106,9 @@ class Texts(Statements):
     async def submit_together(
         self, queue: str, jobs: Sequence[NewJob], bodies: Sequence[Bodies], *, wake: bool
     ) -> list[Text | None]:
-        """Accept plain jobs of one queue, each by itself; None: `submit` has to take it, or say no.
+        """Accept plain jobs of one queue, independently; None: `submit` has to accept or refuse it.
 
-        Plain: of nobody's, without key, price or webhook; computed. `wake`: with the commit.
+        Plain: without account, key, price and webhook, and computed. `wake`: with the commit.
         """
         rows = await self._fetch(
             f"select ordinal, {_JOB_COLUMNS} from penstock.accept_jobs($1, $2,"  # noqa: S608  # names of ours
@@ -144,7 +144,7 @@ class Texts(Statements):
         return _in_order(rows, len(requests))
 
     async def cancel(self, job_id: UUID, scope: Scope = EVERYTHING) -> Text:
-        """Cancel a job that waits, ask a running one to stop; a finished one stays as it is."""
+        """Cancel a waiting job, ask a running one to stop; a finished one stays as it is."""
         return await self._one("penstock.cancel_job_of($1, $2, $3, $4)", job_id, *_bound(scope))
 
     async def retry(self, job_id: UUID, account: str | None = None) -> Text:
@@ -160,7 +160,7 @@ class Texts(Statements):
         before: UUID | None = None,
         public: bool = False,
     ) -> Page:
-        """Jobs, newest first, without their attempts. A page may be short and not the last.
+        """Jobs, newest first, without their attempts. A page may be short without being the last.
 
         `public`: as customers see them.
         """
@@ -178,9 +178,9 @@ class Texts(Statements):
         limit: int = 100,
         after: UUID | None = None,
     ) -> tuple[str, UUID | None]:
-        """How far the jobs that were submitted together are, with some of them, in order.
+        """Progress and counts of the jobs that were submitted together, with some of the jobs.
 
-        Also where the next of them begin.
+        Also the job at which the next page begins.
         """
         return await self._batch("penstock.read_batch_of", (batch_id, account, limit, after))
 
@@ -211,7 +211,7 @@ class _Submit(NamedTuple):
 class BatchedJobs:
     """Submits of plain jobs, and reads of jobs, that share a statement with others.
 
-    One that is refused, or not plain, is repeated by itself: it fails no other.
+    A job that is refused, or not plain, is repeated alone: it does not make others fail.
     """
 
     def __init__(self, texts: Texts) -> None:
@@ -220,9 +220,9 @@ class BatchedJobs:
         self._reads = Batcher(self._read, MOST_READS, READS_AT_ONCE)
 
     async def submit(self, job: NewJob, *, queue: str, wake: bool) -> Text | None:
-        """Accept it with others; None: it has to be submitted by itself.
+        """Accept it with others; None: it has to be submitted alone.
 
-        `queue`: of its kind, as this app declares it; what holds up one queue holds up no other.
+        `queue`: the queue of its kind, as this app declares it; a slow queue delays no other.
         `wake`: the commit wakes the idle workers of the queue.
         """
         if not _is_plain(job):
@@ -235,7 +235,7 @@ class BatchedJobs:
             batcher = self._submits[queue] = Batcher(
                 lambda submits: self._accept(queue, submits), MOST_SUBMITS
             )
-        # With the wait for the batch before: that may be at a commit that does not end.
+        # Also while it waits for the batch before, whose commit may not return.
         with translated():
             async with asyncio.timeout(WAIT_SECONDS):
                 return await batcher.ask(_Submit(job, bodies, wake))
@@ -245,7 +245,7 @@ class BatchedJobs:
         with translated():
             async with asyncio.timeout(WAIT_SECONDS):
                 text = await self._reads.ask((job, scope))
-                # Read by itself, it is refused with the message of the database.
+                # When it is read alone, the database's error says why.
                 return text or await self._texts.job(job, scope)
 
     async def _accept(self, queue: str, submits: Sequence[_Submit]) -> Sequence[Text | None]:
@@ -261,8 +261,8 @@ async def _or_none(count: int, answers: Awaitable[Sequence[Text | None]]) -> Seq
     try:
         return await answers
     except (Refused, RolledBack, asyncpg.PostgresError):
-        # The server refused, so nothing was written. Without its answer every caller gets the
-        # failure, and nothing is tried again.
+        # The server refused, so nothing was written. If its answer was lost, every caller gets an
+        # error, and no submit is repeated.
         return [None] * count
 
 
@@ -303,7 +303,7 @@ def _bound(scope: Scope) -> Scope:
 
 @asynccontextmanager
 async def naming_known(rows: JobRows) -> AsyncIterator[None]:
-    """For callers who may know all names: a customer's key is none of them."""
+    """For callers who may see all names: not for customers' keys."""
     try:
         yield
     except NotFound as error:
@@ -322,7 +322,7 @@ async def naming_known(rows: JobRows) -> AsyncIterator[None]:
 
 
 def listed(known: list[str]) -> str:
-    """`known are mail, studio`, of many the first."""
+    """`known are mail, studio`; if there are many, the first ones."""
     if not known:
         return "none is declared yet"
     more = f" and {len(known) - MOST_NAMED:,} more" if len(known) > MOST_NAMED else ""

@@ -1,4 +1,4 @@
-"""What operators read: jobs, lists of everything, how things stand, figures by the hour."""
+"""What operators read: jobs, lists, the state of queues and workers, figures by the hour."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -14,13 +14,13 @@ from penstock.engine.states import JobStatus
 
 MOST_ACCOUNTS = 1_000
 MOST_HOURS = 2_160
-# A total is counted that far; beyond, "more than" has to do.
+# The highest total that is counted; a larger one is shown as "more than".
 MOST_COUNTED = 10_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobFilter:
-    """Which jobs to list; None is any. A queue or kind that does not exist is refused."""
+    """Which jobs to list; None means any. An unknown queue or kind is refused."""
 
     status: JobStatus | None = None
     kind: str | None = None
@@ -29,7 +29,7 @@ class JobFilter:
     topic: str | None = None
 
     def arguments(self, code: str = "invalid_filter") -> tuple[str | None, ...]:
-        """As SQL takes them, checked; `code`: of the refusal."""
+        """The arguments for SQL, checked; `code`: of the error."""
         texts = {name: getattr(self, name) for name in ("kind", "queue", "account", "topic")}
         for name, text in texts.items():
             refuse_nul(text, name, code=code)
@@ -37,7 +37,7 @@ class JobFilter:
 
 
 class Lists(Statements):
-    """Jobs are `JobInfo`; all else are plain dicts in the form of the contract."""
+    """Jobs are `JobInfo`; everything else is plain dicts in the form of the contract."""
 
     async def jobs(
         self, wanted: JobFilter | None = None, *, limit: int = 50, before: UUID | None = None
@@ -55,7 +55,7 @@ class Lists(Statements):
     async def accounts(
         self, prefix: str, *, limit: int = 100, after: str | None = None
     ) -> list[Answer]:
-        """Those whose names begin so, by name; the next page begins `after` the last name."""
+        """Accounts whose names begin so, by name; the next page begins `after` the last name."""
         refuse_nul(prefix, "prefix", code="invalid_prefix")
         refuse_nul(after, "after", code="invalid_after")
         return await self._values(
@@ -64,16 +64,16 @@ class Lists(Statements):
         )
 
     async def queues(self, name: str | None = None) -> list[Answer]:
-        """Every queue by name, or the one that is named: its limits and what waits in it."""
+        """Every queue by name, or the named one: its limits and waiting jobs."""
         refuse_nul(name, "queue", code="invalid_queue")
         return await self._values("select queue from penstock.list_queues($1) queue", name)
 
     async def standings(self) -> Answer:
-        """Every queue as operators look at it, and when that was; large counts are estimates."""
+        """Every queue for operators, and the time of reading; large counts are estimates."""
         return await self._value(dict, "select penstock.read_queues()")
 
     async def queue(self, name: str) -> Answer:
-        """One queue closely: every option as declared and as in force, what stops it, its kinds."""
+        """One queue in detail: options as declared and in force, what stops it, its kinds."""
         refuse_nul(name, "queue", code="invalid_queue")
         return await self._value(dict, "select penstock.read_queue($1)", name)
 
@@ -95,9 +95,9 @@ class Lists(Statements):
         return await self._values("select kind from penstock.list_unhandled() kind")
 
     async def overdue(self, older_than: timedelta) -> list[Answer]:
-        """What should have moved for so long and has not: rule, subject, since, detail.
+        """Jobs and messages that should have moved for so long: rule, subject, since, detail.
 
-        What is found may be about to move; whoever wants to be sure asks twice.
+        They may be about to move; to be sure, ask twice.
         """
         rows = await self._fetch("select * from penstock.check_liveness($1)", (older_than,))
         return [dict(row) for row in rows]
@@ -111,14 +111,14 @@ class Lists(Statements):
         return await self._value(dict, "select penstock.read_status()")
 
     async def partitions_ahead(self) -> timedelta:
-        """For how long the partitions of history are made."""
+        """How far ahead the partitions of history exist."""
         ahead: timedelta
         [ahead] = await self._values("select penstock.partitions_ahead()")
         return ahead
 
 
 class Hourly(Statements):
-    """How things stand, figures by the hour, numbers to be scraped."""
+    """The state of queues and workers, figures by the hour, metrics to be scraped."""
 
     async def status(self) -> Answer:
         """Totals, averages, every queue and worker, and what is stuck."""
@@ -129,14 +129,14 @@ class Hourly(Statements):
         return await self._value(dict, "select penstock.read_metrics($1, $2)", _hours(hours), queue)
 
     async def overview(self, hours: int = 24) -> Answer:
-        """What is live and what has finished, for a page that is read every second.
+        """Live and finished jobs, for a page that is refreshed every second.
 
-        Where counting would take long, a count is an estimate: its status is named in `about`.
+        If counting would take long, a count is an estimate, and its status is named in `about`.
         """
         return await self._value(dict, "select penstock.read_overview($1)", _hours(hours))
 
     async def gauges(self) -> Answer:
-        """Queues, workers, and all that was counted since the beginning."""
+        """Queues, workers, and all counters since the beginning."""
         return await self._value(dict, "select penstock.read_gauges()")
 
 
@@ -149,15 +149,15 @@ class RowPage(NamedTuple):
 
     items: Sequence[JobInfo]
     after: UUID | None
-    """Where the next page begins; None: this is the last."""
+    """Where the next page begins; None: this is the last page."""
     seen: bool
-    """It ended because it has looked at enough: what is further back nobody has looked at."""
+    """The page is short because enough rows were scanned; older ones were not."""
 
 
 class Total(NamedTuple):
     jobs: int
     exact: bool
-    """Else there are more, or some that were not looked at."""
+    """False: there are more, or some rows were not scanned."""
 
 
 class Body(NamedTuple):
@@ -165,12 +165,12 @@ class Body(NamedTuple):
 
     text: str | None
     characters: int | None
-    """How long it is when it is not cut."""
+    """Its full length."""
     uploads: Sequence[UUID]
 
 
 class JobRows(Statements):
-    """Jobs as rows of a table that operators read, and what else they ask about one."""
+    """Jobs as rows of a table for operators, and details of one job."""
 
     async def page(
         self,
@@ -180,17 +180,17 @@ class JobRows(Statements):
         limit: int = 50,
         before: UUID | None = None,
     ) -> RowPage:
-        """Jobs that fit, newest first. A page may be short and not the last."""
+        """Jobs that match, newest first. A page may be short without being the last."""
         sql = "select job, after, seen from penstock.page_rows($1, $2, $3, $4, $5, $6, $7, $8)"
         return await self._page(sql, *wanted.arguments(), batch, limit, before)
 
     async def read(self, ids: Sequence[UUID]) -> list[JobInfo]:
-        """These jobs, as far as they are there."""
+        """These jobs, if they exist."""
         sql = "select job from penstock.read_rows($1) job"
         return await self._rows(JobInfo.from_json, sql, list(ids))
 
     async def by_end(self, end: str) -> list[JobInfo]:
-        """Jobs whose ids end so, in short, ten at most; of the newest 200,000."""
+        """The short form of at most ten jobs whose ids end so, among the newest 200,000."""
         return await self._rows(
             JobInfo.from_json, "select job from penstock.find_by_outcome($1) job", end
         )
@@ -207,7 +207,7 @@ class JobRows(Statements):
     async def count(
         self, wanted: JobFilter, *, batch: UUID | None = None, most: int = MOST_COUNTED
     ) -> Total:
-        """How many fit, counted up to `most`."""
+        """How many jobs match, counted up to `most`."""
         [total] = await self._rows(
             Total,
             "select total, exact from penstock.count_jobs($1, $2, $3, $4, $5, $6, $7)",
@@ -216,7 +216,7 @@ class JobRows(Statements):
         return total
 
     async def estimate(self) -> int:
-        """All jobs there are, about."""
+        """An estimate of the number of all jobs."""
         return await self._value(int, "select penstock.estimate_jobs()")
 
     async def kinds(self) -> list[str]:
@@ -224,20 +224,20 @@ class JobRows(Statements):
         return await self._values("select kind from penstock.list_kinds()")
 
     async def queues(self) -> list[str]:
-        """Every queue by name; `Lists.queues` counts what waits in each, which takes longer."""
+        """Every queue by name; `Lists.queues` counts the waiting jobs, too, which takes longer."""
         return await self._values("select name from penstock.list_queue_names() name")
 
     async def inspect(self, job_id: UUID) -> JobInfo:
-        """The job as every surface shows it, without its result, and what an operator adds."""
+        """The job as every surface shows it, without its result, with details for operators."""
         return await self._value(JobInfo.from_json, "select penstock.inspect_job($1)", job_id)
 
     async def last_chunks(self, job_id: UUID, *, most: int) -> list[Chunk]:
-        """The end of what its last attempt emitted."""
+        """The last chunks that its last attempt emitted."""
         sql = "select attempt, seq, data from penstock.read_last_chunks($1, $2)"
         return await self._rows(Chunk, sql, job_id, most)
 
     async def body(self, job_id: UUID, part: str, *, most: int | None = None) -> Body:
-        """Its `payload` or `result`: the first `most` characters for people, or all as it is."""
+        """Its `payload` or `result`: the first `most` characters for people, or all of it."""
         [row] = await self._fetch(
             "select body, characters, uploads from penstock.read_body($1, $2, $3)",
             (job_id, part, most),

@@ -148,7 +148,7 @@ async def call_back(job_id: UUID, request: Request, backend: Backend) -> Respons
         outcome = await _resolve_first(backend, items)
     else:
         outcome = await _resolve_signed(backend, items, caller.signature)
-    if outcome == "busy":
+    if outcome == "locked":
         return _refuse_locked()
     await _notify(backend, [items[0]], [outcome])
     return {"results": [_result(job_id, outcome)]}
@@ -200,7 +200,7 @@ async def call_back_many(request: Request, backend: Backend) -> Response | dict[
     }
     outcomes = dict(zip(items, await _resolve_many(backend, list(items.values())), strict=True))
     await _notify(backend, list(items.values()), list(outcomes.values()))
-    if "busy" in outcomes.values():
+    if "locked" in outcomes.values():
         return _refuse_locked()
     return {
         "results": [
@@ -231,7 +231,7 @@ async def _resolve_signed(backend: Backend, items: Sequence[Item], signed: bytes
             outcome = await _remember_and_resolve(backend, items, signed)
         except _UNFIT:
             return "invalid"
-        if outcome != "busy" or time.monotonic() >= deadline:
+        if outcome != "locked" or time.monotonic() >= deadline:
             return outcome
         await asyncio.sleep(_RETRY_SECONDS)
 
@@ -252,14 +252,14 @@ async def _remember_and_resolve(backend: Backend, items: Sequence[Item], signed:
                 [(_, outcome)] = await callbacks.resolve([item], wait=_WAIT, conn=conn)
                 if outcome != "invalid":
                     break
-            if outcome in ("busy", "invalid"):
+            if outcome in ("locked", "invalid"):
                 raise _Undone
     return outcome
 
 
 async def _resolve_many(backend: Backend, items: Sequence[Item]) -> list[str]:
-    """Return the outcomes in order; retry jobs whose account is locked for a while."""
-    outcomes = ["busy"] * len(items)
+    """Their outcomes in order; jobs whose account is locked are tried for a while."""
+    outcomes = ["locked"] * len(items)
     left = list(range(len(items)))
     deadline = time.monotonic() + PATIENCE_SECONDS
     wait: timedelta | None = None
@@ -267,7 +267,7 @@ async def _resolve_many(backend: Backend, items: Sequence[Item]) -> list[str]:
         resolved = await _resolve(backend, [items[index] for index in left], wait)
         for index, outcome in zip(left, resolved, strict=True):
             outcomes[index] = outcome
-        left = [index for index in left if outcomes[index] == "busy"]
+        left = [index for index in left if outcomes[index] == "locked"]
         if not left or time.monotonic() >= deadline:
             break
         wait = _WAIT

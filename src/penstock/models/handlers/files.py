@@ -94,7 +94,7 @@ async def _patiently(context: JobContext, call: Callable[[], Awaitable[_T]]) -> 
         try:
             return await call()
         except DATABASE_UNAVAILABLE:
-            if context.ended:
+            if context.returned:
                 raise LeaseLost from None
             await asyncio.sleep(_OUTAGE_SECONDS)
 

@@ -6,7 +6,7 @@ from typing import Any, Literal
 
 import asyncpg
 
-from penstock.engine.jobs.on_finish import Ended
+from penstock.engine.jobs.on_finish import FinishedJob
 from penstock.errors import Misconfigured
 from penstock.failures.classify import Extension
 from penstock.models.handlers.parameters import Parameters
@@ -14,7 +14,7 @@ from penstock.security.callback_token import Outside
 from penstock.security.signature import Signer
 
 Mode = Literal["async", "thread", "process"]
-OnFinish = Callable[[Ended, asyncpg.Connection], Awaitable[None]]
+OnFinish = Callable[[FinishedJob, asyncpg.Connection], Awaitable[None]]
 
 
 @dataclass(slots=True, eq=False)

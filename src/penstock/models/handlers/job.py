@@ -280,7 +280,7 @@ class Job:
             return await keep_file(self._context, file, content_type)
 
     def _report(self, call: Callable[..., None], *args: Any) -> None:
-        if self._context.ended:
+        if self._context.returned:
             raise LeaseLost
         if self._context.token is not None:
             raise Invalid(

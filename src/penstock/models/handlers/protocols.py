@@ -47,7 +47,7 @@ class ProgressReports(Protocol):
 class JobContext(Protocol):
     """The attempt that a job object belongs to."""
 
-    ended: bool
+    returned: bool
     cancelled: bool
     token: str | None
     steps: dict[str, Any]

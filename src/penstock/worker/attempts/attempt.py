@@ -1,4 +1,4 @@
-"""One attempt of a job in this worker: what was claimed, who runs it, and why it was stopped."""
+"""One attempt of a job in this worker: the claimed job, its task, and why it was stopped."""
 
 import asyncio
 import logging
@@ -47,28 +47,30 @@ _WORTH_A_LINE = {"timeout": "over its time", "stuck": "no progress for too long"
 
 _log = logging.getLogger("penstock.worker")
 
-# What a handler has to end by itself once `job.cancelled` is true.
+# How long a handler has to return after `job.cancelled` became true.
 CANCEL_SECONDS = 1.0
-# When a handler that swallows its cancellation is told again. One that cleans up has so long.
+# After this time a handler that swallows its cancellation is cancelled again. Cleaning up may take
+# this long.
 _INSIST_SECONDS = 5.0
-# After so many answers of busy the database waits for the account: where many callers queue for
-# one, who only tries finds it taken for seconds.
+# After this many tries that found the account locked, the database waits for the lock. If many
+# callers queue for one account, a try without a wait finds it locked for seconds.
 IMPATIENT_TRIES = 2
 LEAST_PATIENCE = timedelta(milliseconds=200)
 MOST_PATIENCE = timedelta(seconds=3)
-# So often a job is released whose failure came of a loop that had stood still; then it counts.
+# This many times a job is released if it failed after the loop had stood still; then failures
+# count.
 EXCUSED_TRIES = 5
 _MOMENT_SECONDS = 0.002
-# The first pause before an unavailable database is called again, and the longest.
+# The first and the longest pause before an unavailable database is called again.
 UNAVAILABLE_SECONDS = (0.05, 1.0)
-# Before something is tried again that somebody else has locked.
+# How long to wait before the next try for a row that another transaction has locked.
 LOCKED_SECONDS = 0.05
 
 T = TypeVar("T")
 
 
 async def until_available(call: Callable[[], Awaitable[T]]) -> T:
-    """Call again and again, until the database can be reached."""
+    """Call again and again until the database can be reached."""
     pause, longest = UNAVAILABLE_SECONDS
     while True:
         try:
@@ -94,7 +96,7 @@ class Progress(ProgressReports, Protocol):
 class Attempt:
     """One execution of a job, from its claim until its outcome is written.
 
-    All of it belongs to the worker's loop, but for `in_loop` and `wait_for`.
+    All of it belongs to the worker's loop, except `in_loop` and `wait_for`.
     """
 
     __slots__ = (
@@ -103,7 +105,6 @@ class Attempt:
         "cancelled",
         "claimed",
         "due",
-        "ended",
         "excused_until",
         "handler",
         "keeps_slot",
@@ -112,6 +113,7 @@ class Attempt:
         "progressed",
         "reason",
         "refusals",
+        "returned",
         "seq",
         "steps",
         "steps_read",
@@ -132,51 +134,52 @@ class Attempt:
         self.progress = progress
         self.task: asyncio.Task[None] | None = None
         self.threads: tuple[Future[Any], ...] = ()
-        """Plain functions, handler or steps, in threads: they go on there when it was stopped."""
+        """The handler or steps that run in threads; they go on there after the attempt was stopped.
+        """
         self.timer: asyncio.TimerHandle | None = None
         self.reason: Reason | None = None
         self.begun = False
         self.watched = False
         self.cancelled = False
-        """Asked to end: what `job.cancelled` shows."""
-        self.ended = False
+        """The handler was asked to stop: the value of `job.cancelled`."""
+        self.returned = False
         self.blocked = False
-        """It has blocked the loop: the time is its own."""
+        """It has blocked the loop, so the blocked time counts as its own."""
         self.due = 0.0
-        """When it is over its time, by the loop's clock."""
+        """When its time is over, by the loop's clock."""
         self.excused_until = 0.0
-        """Until then a failure may come of the loop having stood still."""
+        """Until then a failure may have been caused by the blocked loop."""
         self.progressed = 0.0
         self.keeps_slot = False
-        """Its handler has ended, and its slot is given when the end is told."""
+        """Its handler has returned; its slot is released when the outcome is recorded."""
         self.refusals = 0
-        """How often the database would not take its end."""
+        """How often the database refused its outcome."""
         self.lock_misses = 0
-        """How often somebody else had locked what its outcome needs."""
+        """How often another transaction had locked rows that its outcome needs."""
         self.seq = 0
         self.steps: dict[str, Any] = {}
-        """What is kept of this job, by name; of earlier attempts once it was read."""
+        """The kept steps of this job, by name; those of earlier attempts after they were read."""
         self.steps_read = claimed.attempt == 1
         self.usage: dict[str, Any] | None = None
         self.units: int | None = None
         self.token: str | None = None
-        """It was handed over under this one: it goes on outside, and is no longer the worker's."""
+        """The token under which it was dispatched: it runs outside, no longer in this worker."""
 
     @property
     def patient(self) -> bool:
-        """Whether its end had better wait for who holds its account."""
+        """Whether its outcome is written with a wait for the account's lock."""
         return self.lock_misses >= IMPATIENT_TRIES
 
     @property
     def patience(self) -> timedelta | None:
-        """For how long: longer each time, since who gives up goes to the back of the line."""
+        """How long to wait: longer each time, since a wait that is given up loses its turn."""
         if not self.patient:
             return None
         doubled = min(10, self.lock_misses - IMPATIENT_TRIES)
         return min(MOST_PATIENCE, LEAST_PATIENCE * (1 << doubled))
 
     def begin(self) -> bool:
-        """The task runs now; False when the attempt was stopped before.
+        """Note that the task runs; False when the attempt was stopped before.
 
         A task that is cancelled before its first step never takes it, and would have no outcome.
         """
@@ -184,9 +187,9 @@ class Attempt:
         return self.reason is None
 
     def watch(self, begun: float) -> None:
-        """Begin to watch its time and its progress. The database has its own clocks, later.
+        """Begin to watch its time and its progress. The database has later limits of its own.
 
-        `begun`: when the attempt was, by the loop's clock.
+        `begun`: when the attempt began, by the loop's clock.
         """
         self.watched = True
         self.due = begun + self.claimed.timeout_seconds
@@ -209,21 +212,22 @@ class Attempt:
         return self.progress.engine.uploads
 
     def lose(self, seconds: float) -> None:
-        """Another job blocked the loop for so long: that was not this one's time."""
+        """Return time in which another job blocked the loop: it was not this attempt's time."""
         self.due += seconds
         self.progressed += seconds
-        # What it was waiting for has run out of time, too: a call to a server, say.
+        # What it was waiting for has lost that time, too: a call to a server, for example.
         self.excused_until = time.monotonic() + seconds
 
     @property
     def excused(self) -> bool:
-        """Whether a failure of a call may come of the loop having stood still."""
+        """Whether a failure of a call may have been caused by the blocked loop."""
         self.progress.watch.measure()
         tries = self.claimed.attempt - self.claimed.failures
         return time.monotonic() < self.excused_until and tries <= EXCUSED_TRIES
 
     def _check_time(self) -> None:
-        # All that fell due while the loop stood comes at once, before anybody could go on.
+        # All timers that fell due while the loop stood still fire at once, before any attempt can
+        # go on.
         self.progress.watch.measure()
         loop, claimed = self.progress.loop, self.claimed
         is_watched = claimed.unmoved_seconds < claimed.timeout_seconds
@@ -236,8 +240,8 @@ class Attempt:
             self.timer = loop.call_at(min(self.due, stuck_at), self._check_time)
 
     def stop(self, reason: Reason) -> None:
-        """End it from outside. The first reason counts."""
-        if self.ended:
+        """Stop the attempt. The first reason counts."""
+        if self.returned:
             return
         if self.reason is None and reason in _WORTH_A_LINE:
             _log.warning(
@@ -259,22 +263,22 @@ class Attempt:
             self.timer = self.progress.loop.call_later(_INSIST_SECONDS, self.stop, reason)
 
     def cancel(self) -> None:
-        """Ask it to end; one that does not do so by itself is ended after a moment."""
+        """Ask the handler to stop; stop the attempt if it has not returned after a moment."""
         if not self.cancelled:
             self.cancelled = True
             self.progress.loop.call_later(CANCEL_SECONDS, self.stop, "cancel")
 
     def unwatch(self) -> None:
-        self.ended = True
+        self.returned = True
         if self.timer is not None:
             self.timer.cancel()
 
     def outcome_of_stop(self) -> Outcome:
-        """What the attempt comes to when it was stopped."""
+        """The outcome of an attempt that was stopped."""
         return _OUTCOMES[self.reason]
 
     def in_loop(self, call: Callable[..., None], *args: Any) -> None:
-        """Do this in the worker's loop, from whatever thread."""
+        """Call this in the worker's loop, from any thread."""
         self.progress.loop.call_soon_threadsafe(call, *args)
 
     def wait_for(self, call: Any) -> Any:
@@ -283,33 +287,33 @@ class Attempt:
         return future.result()
 
     async def hand_over(self) -> Handover:
-        """Let the attempt go on outside, under a token of its own.
+        """Dispatch the attempt: it goes on outside, under its own token.
 
-        From now on the token is the fence, not the worker: what the worker says counts only until
-        the first callback.
+        From now on the token is the fence, not the worker: what the worker reports counts only
+        until the first callback.
         """
         if self.handler.outside is None:
-            raise Misconfigured("a job can be handed over where an app runs it: with its worker")
+            raise Misconfigured("only a worker can hand over a job: this one runs without one")
         outside, claimed, engine = self.handler.outside(), self.claimed, self.progress.engine
         token = callback_token.make(outside.roots, claimed.id, claimed.attempt)
         doubt = False
         while self.token is None:
-            if self.ended:
+            if self.returned:
                 raise LeaseLost
             try:
-                # Its reports are fenced by the worker: later they would be refused.
+                # The worker fences its reports: after the hand-over they would be refused.
                 await self.progress.flush_reports_of([self])
                 verdict = await engine.callbacks.hand_over(self.worker, claimed, token)
                 if verdict == "stale" and doubt and await self._awaits_callback():
                     verdict = "done"
             except DATABASE_UNAVAILABLE:
-                doubt = True  # it may have been done, and only the answer was lost
+                doubt = True  # the call may have succeeded, and only its answer was lost
                 await asyncio.sleep(UNAVAILABLE_SECONDS[1])
                 continue
             if verdict == "stale":
                 self.stop("lost")
                 raise LeaseLost
-            if verdict == "busy":
+            if verdict == "locked":
                 await asyncio.sleep(LOCKED_SECONDS)
             else:
                 self.token = token
@@ -317,7 +321,7 @@ class Attempt:
         return Handover(token, outside.callback_url(claimed.id), claimed.timeout_at)
 
     async def _awaits_callback(self) -> bool:
-        """Whether this attempt awaits its callback: under its token then, there is no other."""
+        """Whether this attempt awaits its callback; if so, under this token: there is no other."""
         with suppress(NotFound):
             row = await self.progress.engine.jobs.read(self.claimed.id)
             return (row.status, row.attempt) == (JobStatus.AWAITING, self.claimed.attempt)

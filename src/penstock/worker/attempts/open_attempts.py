@@ -1,4 +1,4 @@
-"""The attempts of this worker that are open: claimed, and their outcome not yet written."""
+"""The open attempts of this worker: claimed, and their outcome not yet written."""
 
 import asyncio
 import logging
@@ -13,19 +13,19 @@ from penstock.worker.attempts.attempt import Attempt
 from penstock.worker.event_loop.loop_stack import waits_for
 from penstock.worker.event_loop.loop_watch import Key, LoopWatch
 
-# What the database takes us to be running for so long, and we do not know of, was claimed for us by
-# a call whose answer was lost on the way.
+# A job that the database has listed as running here for so long, and that this worker does not know
+# of, was claimed by a call whose answer was lost.
 FORGOTTEN = timedelta(seconds=5)
-# So many of them are remembered, should the answer come all the same.
+# So many such jobs are remembered, in case the answer still arrives.
 REMEMBERED = 1_000
-# How late the clocks of an attempt may be set: so much later may a time-out come.
+# How often the timers of new attempts are set: a time-out may come this much later.
 WATCH_SECONDS = 0.2
 
 _log = logging.getLogger("penstock.worker")
 
 
 class WakeUp:
-    """A flag that one waits for, with a limit. asyncio's own way takes a task and three turns."""
+    """A flag to wait for, with a limit. asyncio's own way takes a task and three loop turns."""
 
     def __init__(self) -> None:
         self._is_set = False
@@ -56,7 +56,7 @@ class WakeUp:
 
 
 class OpenAttempts:
-    """All of them, by job and attempt; and, by queue, the wake-up of its claim loop."""
+    """All open attempts, by job and attempt; and each queue's wake-up for its claim loop."""
 
     def __init__(
         self, engine: Engine, watch: LoopWatch, notifier: Notifier, queues: Iterable[str]
@@ -82,26 +82,27 @@ class OpenAttempts:
 
     @property
     def seen(self) -> int:
-        """How many there have been: it grows with each attempt that begins."""
+        """How many attempts there have been: it grows with each one that begins."""
         return self.processed + len(self._attempts)
 
     @property
     def running(self) -> list[Attempt]:
-        """Those whose handler has not returned."""
-        return [attempt for attempt in self if not attempt.ended]
+        """The attempts whose handler has not returned."""
+        return [attempt for attempt in self if not attempt.returned]
 
     def add(self, attempt: Attempt) -> bool:
-        """Whether it is new here.
+        """Add an attempt; whether it is to run.
 
-        An attempt begins once, unless the database has forgotten it: a standby was promoted that
-        had not received it. What runs goes on, and does not count; the next attempt will. Nor does
-        one begin that was released before the answer to its claim arrived.
+        Each attempt runs once, unless the database has lost it: a standby was promoted that had not
+        received it. The handler that already runs goes on, and does not count; the next attempt
+        will. An attempt that was released before the answer to its claim arrived does not run
+        either.
         """
         key = attempt.claimed.id, attempt.claimed.attempt
         return key not in self._released and self._attempts.setdefault(key, attempt) is attempt
 
     def settle(self, attempts: Sequence[Attempt]) -> None:
-        """The database knows their outcomes, or will learn them from others."""
+        """Forget attempts whose outcomes the database has, or will get from others."""
         for attempt in attempts:
             key = attempt.claimed.id, attempt.claimed.attempt
             if self._attempts.get(key) is attempt:
@@ -116,29 +117,29 @@ class OpenAttempts:
         self._notifier.notify()
 
     async def watch(self) -> None:
-        """Set the clocks of what has begun. Not at once: most jobs that are short need none."""
+        """Set the timers of new attempts. Not at once: most jobs are short and need none."""
         loop, watch = asyncio.get_running_loop(), self._watch
         while True:
             begun, lost = loop.time(), watch.lost
             await asyncio.sleep(WATCH_SECONDS)
             watch.measure()
             lost = watch.lost - lost
-            # All that are open, and not a list of the new ones: it would keep those that are over.
+            # Iterate all open attempts: a list of the new ones would keep finished ones in memory.
             for attempt in self:
-                if not attempt.watched and not attempt.ended:
+                if not attempt.watched and not attempt.returned:
                     attempt.watch(begun if attempt.blocked else begun + lost)
 
     # --- the claim loops -------------------------------------------------------------------------
 
     def claimed(self, queue: str, jobs: int) -> None:
-        """A claim brought so many. If none, an open attempt may hold what the next one needs."""
+        """Note how many jobs a claim brought. If none, an open attempt may hold what they need."""
         self._open[queue] += jobs
         self._wake_on_settle[queue] = jobs > 0 or (
             self._wake_on_settle[queue] and self._open[queue] > 0
         )
 
     def wake(self, queue: str | None = None) -> None:
-        """There may be work in this queue, or in any: claim now."""
+        """Claim now: there may be jobs in this queue, or in any."""
         for wake_up in self._wake_ups.values() if queue is None else [self._wake_ups.get(queue)]:
             if wake_up is not None:
                 wake_up.set()
@@ -146,21 +147,21 @@ class OpenAttempts:
     def wake_up(self, queue: str) -> WakeUp:
         return self._wake_ups[queue]
 
-    # --- what the database says of them ----------------------------------------------------------
+    # --- answers of the database ------------------------------------------------------------------
 
     def has(self, job: str) -> bool:
         """Whether an attempt of this job is open here."""
         return any(str(attempt.claimed.id) == job for attempt in self)
 
     async def cancel_requested(self, worker: int) -> None:
-        """Cancel the jobs that the database says are to be cancelled."""
+        """Cancel the jobs whose cancellation the database requests."""
         if self._attempts:
             for key in await self._engine.workers.cancels(worker):
                 if attempt := self._attempts.get(key):
                     attempt.cancel()
 
     async def release_unknown(self, worker: int) -> int:
-        """Release what was claimed for us by a call whose answer was lost; how many."""
+        """Release jobs that were claimed by a call whose answer was lost; how many."""
         owned = await self._engine.workers.running(worker, older=FORGOTTEN)
         unknown = [
             OutcomeRow(job, attempt, account, "released")
@@ -174,9 +175,9 @@ class OpenAttempts:
         return len(unknown)
 
     def drop(self, worker: int) -> None:
-        """Stop what ran under an identity that was lost: it belongs to another worker now."""
+        """Stop attempts under an identity that was lost: they belong to another worker now."""
         _log.warning(
-            "this worker was given up for lost: it drops %d jobs and registers again", len(self)
+            "this worker was declared lost: it drops %d jobs and registers again", len(self)
         )
         for attempt in list(self):
             if attempt.worker == worker:
@@ -185,7 +186,7 @@ class OpenAttempts:
     # --- while the event loop is blocked (loop_watch.Watched) ------------------------------------
 
     def lose_time(self, seconds: float, blocker: Key | None) -> frozenset[Key]:
-        """The loop stood still for so long: return that time to all but the blocker."""
+        """Return the time in which the loop stood still to all attempts but the blocker."""
         for key, attempt in self._attempts.items():
             if key == blocker:
                 attempt.blocked = True
@@ -194,14 +195,14 @@ class OpenAttempts:
         return frozenset(self._attempts)
 
     def keep_owned(self, worker: int, had: frozenset[Key], owns: frozenset[Key]) -> None:
-        """Stop what upkeep released while the loop stood still: another worker has it by now."""
+        """Stop attempts that upkeep took away while the loop stood still: others run them now."""
         for key in had - owns:
             attempt = self._attempts.get(key)
             if attempt is not None and attempt.worker == worker and attempt.token is None:
                 attempt.stop("lost")
 
     def attempt_of(self, task: "asyncio.Task[object]") -> tuple[Key, str] | None:
-        """Whose task it is, with its kind. Called from another thread, while the loop stands."""
+        """The attempt of a task, and its kind. Called by another thread if the loop is blocked."""
         frame = getattr(task.get_coro(), "cr_frame", None)
         attempt = None if frame is None else frame.f_locals.get("attempt")
         if type(attempt) is not Attempt:

@@ -13,7 +13,7 @@ class Slots:
         self._freed = asyncio.Event()
 
     def take(self, modes: Iterable[Mode], most: int) -> int:
-        """Take as many as are free in every one of these modes, up to `most`; how many."""
+        """Take as many slots as are free in every one of these modes, up to `most`; how many."""
         wanted = list(modes)
         n = max(0, min([most, *(self._free[mode] for mode in wanted)]))
         for mode in wanted:
@@ -21,23 +21,23 @@ class Slots:
         return n
 
     def total(self, mode: Mode) -> int:
-        """How many there are, free or not."""
+        """How many slots there are, free or not."""
         return self._total[mode]
 
     def least_free(self, modes: Iterable[Mode]) -> int:
-        """How many are free in every one of these modes."""
+        """How many slots are free in every one of these modes."""
         return min(self._free[mode] for mode in modes)
 
-    def give(self, mode: Mode, n: int = 1) -> None:
+    def release(self, mode: Mode, n: int = 1) -> None:
         if n:
             self._free[mode] += n
             self._freed.set()
 
     def overdraw(self, mode: Mode) -> None:
-        """Take one, free or not."""
+        """Take one slot, free or not."""
         self._free[mode] -= 1
 
     async def freed(self) -> None:
-        """Wait until a slot is given back."""
+        """Wait until a slot is released."""
         self._freed.clear()
         await self._freed.wait()

@@ -1,7 +1,7 @@
-"""Threads for handlers that are plain functions. They do not keep the process from ending.
+"""Threads for handlers that are plain functions. They do not keep the process from exiting.
 
-Those of concurrent.futures are joined when the interpreter ends: a worker that has given its jobs
-back and left would stay until the last function that nobody waits for any more has returned.
+The interpreter joins those of concurrent.futures when it exits: a worker that has released its jobs
+and left would stay until the last abandoned function has returned.
 """
 
 import threading
@@ -14,7 +14,7 @@ _Call = tuple["Future[Any]", Callable[[], Any]]
 
 
 class Threads:
-    """At most so many, each made when it is first needed."""
+    """At most `most` threads, each made when it is first needed."""
 
     def __init__(self, most: int) -> None:
         self._most = most
@@ -23,7 +23,7 @@ class Threads:
         self._idle = threading.Semaphore(0)
 
     def submit(self, function: Callable[[], Any]) -> "Future[Any]":
-        """Run it in the next free thread. Called from one thread only."""
+        """Run the function in the next free thread. Called from one thread only."""
         future: Future[Any] = Future()
         self._calls.put((future, function))
         if not self._idle.acquire(blocking=False) and self._made < self._most:
@@ -33,14 +33,14 @@ class Threads:
         return future
 
     def close(self) -> None:
-        """Each ends when it is free."""
+        """Let each thread end when it is free."""
         for _ in range(self._made):
             self._calls.put(None)
 
     def _run(self) -> None:
         while (call := self._calls.get()) is not None:
             _answer(*call)
-            del call  # what it was given may be large, and the next one may be long in coming
+            del call  # its arguments may be large, and the next call may come much later
             self._idle.release()
 
 
@@ -50,8 +50,8 @@ def _answer(future: "Future[Any]", function: Callable[[], Any]) -> None:
     try:
         result = function()
     except StopIteration as error:
-        # No future of a loop takes that one: whoever waits for it would wait for ever. A coroutine
-        # turns it into this, too.
+        # No future of an event loop accepts a StopIteration: the caller would wait for ever. A
+        # coroutine turns it into a RuntimeError, too.
         future.set_exception(_raised_stop(error))
     except BaseException as error:  # noqa: BLE001  # also SystemExit: it is the handler's, not ours
         future.set_exception(error)

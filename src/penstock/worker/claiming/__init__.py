@@ -1,1 +1,1 @@
-"""Deciding how many jobs to claim, and when."""
+"""Decides how many jobs to claim, and when."""

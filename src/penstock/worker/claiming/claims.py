@@ -1,4 +1,4 @@
-"""Claiming: for each queue a loop that asks for as much as there are free slots, and not more."""
+"""Claiming: a loop for each queue asks for as many jobs as there are free slots."""
 
 import asyncio
 import logging
@@ -20,9 +20,9 @@ from penstock.worker.attempts.slots import Slots
 from penstock.worker.execution.runner import Runner
 from penstock.worker.membership.registration import Registration
 
-# Per claim: 200 to 500 are quickest; 1,000 take so long that nothing overlaps any more.
+# Jobs per claim: 200 to 500 are quickest; 1,000 take so long that nothing overlaps any more.
 BATCH = 250
-# So many outcomes may wait to be written; then no more is claimed.
+# If this many outcomes wait to be written, the worker claims no more.
 BACKLOG = 2_000
 _FREE_SECONDS = 0.1
 
@@ -32,7 +32,7 @@ StopReason = Literal["stopped", "max_jobs", "recycle"]
 
 
 class Bounds(Protocol):
-    """Bounds what may start: see bounded_run.py."""
+    """Limits which jobs may start: see bounded_run.py."""
 
     async def allowance(self, queue: str) -> int:
         """How many jobs of this queue a claim may ask for now."""
@@ -40,7 +40,7 @@ class Bounds(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class _ClaimResult:
-    """What one claim brought. `more`: as many as there were free slots, or there was none."""
+    """The jobs of one claim. `more`: it filled all free slots, or there was no free slot."""
 
     jobs: list[Claimed]
     worker: int
@@ -62,7 +62,7 @@ class Claims:
         recycle_after: int | None,
         bounds: Bounds | None = None,
     ) -> None:
-        """`modes`: of each queue."""
+        """`modes`: the handlers' modes of each queue."""
         self._engine = engine
         self._registration = registration
         self._attempts = attempts
@@ -78,9 +78,9 @@ class Claims:
         self._release = False
         self._limit_reason: StopReason = "recycle" if max_jobs is None else "max_jobs"
         self.left = recycle_after if max_jobs is None else max_jobs
-        """How many jobs may still be started; None: as many as come."""
+        """How many jobs may still start; None: no limit."""
         self.reason: StopReason | None = None
-        """Why nothing more is claimed."""
+        """Why the worker claims no more."""
         self.released = 0
         """How many attempts were returned to the queue as soon as they were claimed."""
 
@@ -94,9 +94,9 @@ class Claims:
 
     @property
     def accepting(self) -> list[str]:
-        """Queues of which one more job would be taken now. May be read from another thread.
+        """Queues of which one more job would be accepted now. May be read from another thread.
 
-        A claim under way holds the slots that it asks for; they are free all the same.
+        A claim under way occupies the slots that it asks for; here they count as free.
         """
         if (
             self.stopped
@@ -112,10 +112,10 @@ class Claims:
         ]
 
     def stop(self, reason: StopReason = "stopped") -> None:
-        """Claim nothing more. The first reason counts.
+        """Claim no more. The first reason counts.
 
-        A claim under way ends first, since what it brings must not be forgotten: `stopped` releases
-        that at once, otherwise it runs.
+        Claims under way are finished first, since their jobs must not be forgotten. If `reason` is
+        `stopped`, those jobs are released at once; otherwise they run.
         """
         self._release = self._release or reason == "stopped"
         self.reason = self.reason or reason
@@ -124,12 +124,12 @@ class Claims:
 
     @property
     def waited(self) -> float:
-        """For how many seconds the longest claim under way has been waiting for its answer."""
+        """For how many seconds the longest claim under way has waited for its answer."""
         now = asyncio.get_running_loop().time()
         return max((now - began for began in self._claim_began.values()), default=0.0)
 
     async def serve(self, poll: timedelta) -> None:
-        """Until stopped."""
+        """Claim until stopped."""
         await asyncio.gather(*(self._serve(queue, poll.total_seconds()) for queue in self._modes))
 
     async def _serve(self, queue: str, poll_seconds: float) -> None:
@@ -145,19 +145,19 @@ class Claims:
                 tries += 1
                 await wait_before_reconnect(tries)
                 continue
-            except Exception as error:  # noqa: BLE001  # whatever it is, the worker goes on
+            except Exception as error:  # noqa: BLE001  # whatever the error is, the worker goes on
                 _log.warning("no claim from queue %s: %s", queue, error_location(error))
                 more = False
             if not more:
                 await wake_up.wait(poll_seconds * random.uniform(0.8, 1.2))  # noqa: S311  # no secret
 
     async def claim(self, queue: str, job: UUID | None = None) -> bool:
-        """Begin what is due, for the slots that are free; whether there may be more."""
+        """Start due jobs in the free slots; whether there may be more."""
         next_claim = self._next_claims.pop(queue, None)
         result = await (next_claim or self._take(queue, job))
         if result.more and job is None and not self.stopped:
-            # The next claim is under way while these begin. Two turns of the loop: in the first
-            # its task runs, and at the end of that its words go out.
+            # The next claim is under way while these jobs start. It takes two turns of the loop: in
+            # the first its task runs, and at the end of that its query is sent.
             self._next_claims[queue] = asyncio.create_task(self._take(queue))
             for _ in range(2):
                 await asyncio.sleep(0)
@@ -170,18 +170,18 @@ class Claims:
             release = self._release or self._registration.worker != result.worker
             self.released += release
             self._runner.begin(job, result.worker, release=release)
-        # Not while another claim is under way, which may return a part of what it counts.
+        # Not while another claim is under way, which may give back a part of the number it took.
         if result.jobs and self.left == 0 and not self._claim_began:
             self.stop(self._limit_reason)
 
     async def finish(self) -> None:
-        """Begin the jobs of the claims under way; a worker that was stopped releases them."""
+        """Start the jobs of the claims under way; a worker that was stopped releases them."""
         claims, self._next_claims = self._next_claims, {}
         for result in await asyncio.gather(*claims.values(), return_exceptions=True):
             if isinstance(result, _ClaimResult):
                 self._begin(result)
             else:
-                _log.info("a last claim brought nothing: %s", error_location(result))
+                _log.info("a last claim failed: %s", error_location(result))
 
     async def _take(self, queue: str, job: UUID | None = None) -> _ClaimResult:
         modes = self._modes[queue]
@@ -195,7 +195,7 @@ class Claims:
             if self.left != 0:
                 await self._free_slot()
             return _ClaimResult([], 0, more=self.left != 0)
-        # Before the wait: the loops of several queues share the number.
+        # Before the await: the loops of several queues share the number.
         self._count(-free)
         jobs: list[Claimed] = []
         worker = 0
@@ -221,20 +221,20 @@ class Claims:
             self.left += n
 
     def _return_unused(self, modes: Sequence[Mode], taken: int, jobs: Sequence[Claimed]) -> None:
-        """Slots were taken in every mode of the queue; a job uses one, in its own mode."""
+        """Release unused slots. They were taken in every mode; a job uses one, in its own mode."""
         used = dict.fromkeys(modes, 0)
         for job in jobs:
             mode = self._handlers[job.kind].mode
             if mode in used:
                 used[mode] += 1
             else:
-                # Its kind was declared in this queue before: no slot was taken for it.
+                # Its kind was formerly declared in this queue: no slot was taken in its mode.
                 self._slots.overdraw(mode)
         for mode in modes:
-            self._slots.give(mode, taken - used[mode])
+            self._slots.release(mode, taken - used[mode])
 
     async def _free_slot(self) -> None:
-        """Wait for a free slot, or for outcomes to be written; not long, so that it can stop."""
+        """Wait for a free slot, or for outcomes to be written; briefly, so that it can stop."""
         try:
             await asyncio.wait_for(self._slots.freed(), _FREE_SECONDS)
         except TimeoutError:

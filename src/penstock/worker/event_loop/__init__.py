@@ -1,1 +1,1 @@
-"""The watch of the event loop: whether a handler blocks it, which one, and what others lose."""
+"""Watches the event loop: whether a handler blocks it, which one, and what time others lose."""

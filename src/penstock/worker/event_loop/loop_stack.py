@@ -1,4 +1,4 @@
-"""What the stack of a blocked event loop tells: where it is, and which task waits for which."""
+"""Reads the stack of a blocked event loop: where it is, and which task waits for which."""
 
 import asyncio
 import os
@@ -27,9 +27,9 @@ _FOREIGN = tuple(
 
 
 def location_of(frame: FrameType, coroutine: object = None) -> str | None:
-    """File and line of the innermost frame that is the app's own; else of what the task calls.
+    """File and line of the app's innermost frame; if there is none, of what the task calls.
 
-    `coroutine`: the task's, where its frames begin. None: the loop runs nothing.
+    `coroutine`: the task's, at which its frames begin. None: the loop runs no task.
     """
     outermost = getattr(coroutine, "cr_frame", None)
     inner: FrameType | None = None
@@ -50,9 +50,10 @@ def location_of(frame: FrameType, coroutine: object = None) -> str | None:
 
 
 def waits_for(waiting: "asyncio.Task[Any]", task: "asyncio.Task[Any]") -> bool:
-    """Whether a task was made by another that waits for it, as far as can be seen.
+    """Whether the first task made the other one and waits for it, as far as can be seen.
 
-    By `await`, `gather`, `wait_for`, `wait` or a TaskGroup: it is among what its coroutines hold.
+    It waits by `await`, `gather`, `wait_for`, `wait` or a TaskGroup: the task is among the values
+    that its coroutines hold.
     """
     seen: set[asyncio.Task[Any]] = set()
     left = [waiting]

@@ -1,9 +1,9 @@
-"""Whether the worker's event loop goes on: who blocks it, for how long, and what others lose by it.
+"""Watches whether the worker's event loop is blocked: by whom, for how long, who loses time.
 
-The loop writes down the time at each tick; the heartbeat's thread reads that. While the loop stands
-still the thread looks at its stack again and again: an attempt that is there each time blocks it.
-A loop that is only slow, on a busy machine, shows one attempt after another, and nobody is named;
-nor when the process was stopped, since then this thread stood, too.
+The loop notes the time at each tick, and the heartbeat's thread reads it. While the loop stands
+still, the thread samples its stack repeatedly: an attempt that is in every sample blocks the loop.
+If the loop is only slow, on a busy machine, the samples show different attempts, and none is named.
+None is named either when the whole process was stopped, since this thread stood still, too.
 """
 
 import asyncio
@@ -19,17 +19,17 @@ from uuid import UUID
 from penstock.engine.workers import Blocker
 from penstock.worker.event_loop.loop_stack import location_of
 
-# How often the loop writes down the time, and the thread reads it. Both cost microseconds.
+# How often the loop notes the time, and the thread reads it. Both cost microseconds.
 TICK_SECONDS = 0.25
-# From then on the stack is looked at: several times before anything is said.
+# After this time the thread samples the stack: several times before anything is reported.
 SAMPLE_SECONDS = 0.75
-# So long a loop has to stand. Shorter pauses are usual on a busy machine, and harm nobody: the
-# database waits five seconds longer than a time-out.
+# After this time the loop counts as blocked. Shorter pauses are usual on a busy machine, and do no
+# harm: the database waits five seconds longer than a time-out.
 BLOCKED_SECONDS = 1.5
-# The same place is logged so often at most.
+# The same location is logged at most this often.
 LOG_SECONDS = 60.0
 REPORTED_SECONDS = 3.0
-_LOOK_SECONDS = 0.05
+_REPORT_POLL_SECONDS = 0.05
 
 _log = logging.getLogger("penstock.worker")
 
@@ -37,21 +37,21 @@ Key = tuple[UUID, int]
 """Job and attempt."""
 
 
-NOBODY = Blocker(None)
+NO_BLOCKER = Blocker(None)
 
 
 @dataclass(slots=True)
 class Standstill:
-    """A time in which the loop stood still."""
+    """A period in which the loop stood still."""
 
     began: float
     number: int = 0
     seconds: float = 0.0
     over: bool = False
-    blocker: Blocker = NOBODY
+    blocker: Blocker = NO_BLOCKER
     samples: int = 0
     running: frozenset[Key] = field(default_factory=frozenset)
-    """What the worker was running when the loop went on."""
+    """The attempts that the worker was running when the loop went on."""
 
     @property
     def lasts(self) -> float:
@@ -59,45 +59,45 @@ class Standstill:
 
     @property
     def named(self) -> Blocker:
-        """Whom all looks have seen; one look alone says nothing."""
-        return self.blocker if self.samples > 1 else NOBODY
+        """The attempt that was in all samples; a single sample proves nothing."""
+        return self.blocker if self.samples > 1 else NO_BLOCKER
 
     def add(self, seen: Blocker, *, certain: bool) -> None:
         if self.samples and seen.key != self.blocker.key:
-            seen = NOBODY
+            seen = NO_BLOCKER
         self.blocker = seen
         self.samples += 2 if certain else 1
 
 
 class Watched(Protocol):
-    """What runs in the loop."""
+    """The attempts that run in the loop."""
 
     def attempt_of(self, task: "asyncio.Task[object]") -> tuple[Key, str] | None:
-        """Whose task it is, and of which kind. Called by the thread."""
+        """The attempt that a task belongs to, and its kind. Called by the thread."""
 
     def lose_time(self, seconds: float, blocker: Key | None) -> frozenset[Key]:
-        """The loop goes on: give the others that time back; all that run."""
+        """The loop goes on: give the other attempts that time back; return all running ones."""
 
     def keep_owned(self, worker: int, had: frozenset[Key], owns: frozenset[Key]) -> None:
-        """Of what it had when the loop went on, the worker owns this."""
+        """Of the attempts it had when the loop went on, the worker still owns `owns`."""
 
 
 class LoopWatch:
-    """In the loop: `measure`. In the thread: `look`, `reports`, `reported`."""
+    """In the loop: `measure`. In the thread: `sample`, `reports`, `reported`."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
         self._thread = threading.get_ident()
         self._watched: Watched | None = None
         self._timer: asyncio.TimerHandle | None = None
-        self._at = self._looked = time.monotonic()
+        self._at = self._sampled = time.monotonic()
         self._used = time.process_time()
         self._now: Standstill | None = None
         self._over: deque[Standstill] = deque()
         self._numbers = 0
         self._logged: dict[str, float] = {}
         self.lost = 0.0
-        """Seconds in which the loop stood still, all told."""
+        """Total seconds in which the loop stood still."""
 
     def watch(self, watched: Watched) -> None:
         self._watched = watched
@@ -111,7 +111,7 @@ class LoopWatch:
             self._timer.cancel()
 
     def measure(self) -> None:
-        """Note that the loop goes on. Called, too, by whatever is about to judge by the clock."""
+        """Note that the loop goes on. Also called before anything that compares with the clock."""
         began, self._at = self._at, time.monotonic()
         seconds = self._at - began
         if seconds < BLOCKED_SECONDS:
@@ -127,30 +127,30 @@ class LoopWatch:
         self._over.append(standstill)
 
     async def all_reported(self) -> None:
-        """Wait until the database knows of it; not for ever."""
+        """Wait, for a limited time, until the database knows of all standstills."""
         self.measure()
         until = time.monotonic() + REPORTED_SECONDS
         while self._over and time.monotonic() < until:  # noqa: ASYNC110  # of another thread
-            await asyncio.sleep(_LOOK_SECONDS)
+            await asyncio.sleep(_REPORT_POLL_SECONDS)
 
     # --- in the heartbeat's thread ---------------------------------------------------------------
 
-    def look(self) -> bool:
-        """Look at the loop; whether there is something to report at once."""
+    def sample(self) -> bool:
+        """Sample the loop; whether there is something to report at once."""
         now, used = time.monotonic(), time.process_time()
-        late, worked = now - self._looked - TICK_SECONDS, used - self._used
-        self._looked, self._used = now, used
+        late, worked = now - self._sampled - TICK_SECONDS, used - self._used
+        self._sampled, self._used = now, used
         began = self._at
         if now - began < SAMPLE_SECONDS:
             return bool(self._over)
         hogged = late > SAMPLE_SECONDS
         if hogged and worked < late / 2:
-            return False  # the process was stopped, or got no time: that is nobody's doing
+            return False  # the process was stopped, or got no CPU time: no attempt blocks
         current = self._now
         if current is None or current.began != began:
             self._now = current = Standstill(began)
         before = current.seconds
-        # What keeps the interpreter to itself, and so this thread from looking, is there still.
+        # Code that keeps the interpreter lock kept this thread from sampling, and still runs.
         current.add(self._seen(), certain=hogged)
         if not current.over:
             current.seconds = now - began
@@ -160,7 +160,7 @@ class LoopWatch:
         return begins or bool(self._over)
 
     def reports(self) -> list[Standstill]:
-        """What the database is to be told: all that is over, then what lasts."""
+        """What to report to the database: all finished standstills, then a lasting one."""
         standstills = list(self._over)
         current = self._now
         if (
@@ -177,7 +177,7 @@ class LoopWatch:
         return standstills
 
     def reported(self, standstill: Standstill, worker: int, owns: frozenset[Key]) -> None:
-        """The database knows that it is over, and this is what the worker owns."""
+        """The database knows that this standstill is over, and the worker owns these attempts."""
         self._over.remove(standstill)
         if self._watched is not None:
             self._loop.call_soon_threadsafe(
@@ -188,7 +188,7 @@ class LoopWatch:
         frame = sys._current_frames().get(self._thread)  # noqa: SLF001  # there is no other way
         task = asyncio.current_task(self._loop)
         if frame is None:
-            return NOBODY
+            return NO_BLOCKER
         attempt = None
         if task is not None and self._watched is not None:
             attempt = self._watched.attempt_of(task)
@@ -200,8 +200,8 @@ class LoopWatch:
         if blocker.key is not None and self._is_new(blocker):
             _log.warning(
                 "the handler of kind %s blocks the event loop, at %s: no other job of this worker"
-                " goes on. Await something there, give it to `asyncio.to_thread`, or make the"
-                " handler a plain `def`.",
+                " goes on. Await something there, move the work to `asyncio.to_thread`, or make"
+                " the handler a plain `def`.",
                 blocker.kind,
                 blocker.location,
                 extra=_of(blocker),

@@ -1,1 +1,1 @@
-"""Running one attempt: in the event loop, in a thread or in a process, to an outcome."""
+"""Runs one attempt in the event loop, in a thread or in a process, and returns its outcome."""

@@ -1,7 +1,8 @@
-"""The process of one handler call: what it is told, what it asks, and how it tells its end.
+"""The process of one handler call: reads the call, asks the worker, and sends the outcome.
 
-processes.py, its other side, forks it. All that travels is JSON, in frames with their length in
-front, and exceptions as data: no pickle, so neither side can be made to run what it did not import.
+The other side, processes.py, forks it. All data is JSON, in frames that begin with their length;
+exceptions are sent as data. There is no pickle, so neither side can be made to run code that it did
+not import.
 """
 
 import contextlib
@@ -44,12 +45,12 @@ PR_SET_CHILD_SUBREAPER = 36
 
 _step_name: ContextVar[str | None] = ContextVar("penstock_step", default=None)
 
-# True in the fork server and its children: a script that is imported there must not start anew.
+# True in the fork server and its children: a script imported there must not start a worker.
 serving = False
 
 
 def read_frame(sock: socket.socket) -> Frame | None:
-    """The next frame; None when the other side is gone."""
+    """The next frame; None when the other side has closed."""
     head = _read(sock, LENGTH.size)
     body = _read(sock, LENGTH.unpack(head)[0]) if head else None
     return json.loads(body) if body else None
@@ -78,20 +79,20 @@ def _read(sock: socket.socket, length: int) -> bytes | None:
 
 
 class Line:
-    """The child's end of the talk with the worker.
+    """The child's end of the connection to the worker.
 
-    A thread of its own listens, so that a cancel is known at once, and the end of the worker too.
+    Its own thread reads it, so that a cancel, or the end of the worker, is noticed at once.
     """
 
     def __init__(self, sock: socket.socket) -> None:
-        self.stopping = False  # that the job is over: timed out, cancelled, or the worker stops
+        self.stopping = False  # the job was stopped: timed out, cancelled, or the worker leaves
         self._sock = sock
         self._asking = threading.Lock()
         self._replies: queue.SimpleQueue[Frame | None] = queue.SimpleQueue()
         self._leaving = False
 
     def open(self) -> Frame:
-        """The call to make; from now on the worker is listened to."""
+        """Read the call to make; from now on a thread reads what the worker sends."""
         call = read_frame(self._sock)
         if call is None:
             os._exit(0)
@@ -100,7 +101,7 @@ class Line:
         return call
 
     def ask(self, method: str, *args: Any, **kwargs: Any) -> Any:
-        """What the worker answers; raises what it raised."""
+        """Return the worker's answer; raise what it raised."""
         text = encode({"ask": method, "args": args, "kwargs": kwargs}, method)
         with self._asking:
             if self.stopping:
@@ -125,19 +126,22 @@ class Line:
                 if "stopping" in frame:
                     self.stopping = True
                     self._replies.put(None)
-                    # To the main thread, so that a sleep or a read there ends; from here and not
-                    # from the worker, so that it cannot come before `stopping`.
+                    # To the main thread, so that a sleep or a read there is interrupted. From here
+                    # and not from the worker, so that the signal cannot come before `stopping` is
+                    # set.
                     signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGTERM)
                 else:
                     self._replies.put(frame)
         finally:
-            # The worker is gone, or nobody hears it any more: end, with all the handler started.
+            # The worker is gone, or cannot be reached: kill this process and all that the handler
+            # started.
             os.killpg(0, signal.SIGKILL)
 
     def _leave(self, _number: int, _frame: object) -> None:
-        # As an exception, so that `finally` and `with` of the handler clean up. Not by itself: a
-        # service manager sends SIGTERM to every process of a service, and the worker, which got it
-        # too, lets its jobs end. Only once: a second one would break into the cleaning up.
+        # An exception, so that `finally` and `with` of the handler clean up. A signal alone is not
+        # enough to stop: a service manager sends SIGTERM to every process of a service, and the
+        # worker, which got it too, lets its jobs finish. Raise only once: a second exception would
+        # interrupt the cleaning up.
         if self.stopping and not self._leaving:
             self._leaving = True
             raise SystemExit
@@ -153,7 +157,7 @@ def _asking(method: str) -> Callable[..., None]:
 class ProcessJob:
     """The job as a handler in its own process sees it: as context.Job in a plain `def`.
 
-    What it says, the worker says for it, and checks; steps run here.
+    Its reports are sent to the worker, which checks and writes them; steps run here.
     """
 
     def __init__(self, line: Line, view: dict[str, Any]) -> None:
@@ -182,7 +186,7 @@ class ProcessJob:
 
     @contextlib.contextmanager
     def _leaving_stage(self, name: str | None, label: str | None) -> Iterator[None]:
-        yield  # a stage that failed stays: it says where
+        yield  # a stage that failed stays, to show where
         self.stage_name, self._label = name, label
         self.line.ask("stage", name or "", label)
 
@@ -220,9 +224,9 @@ class ProcessJob:
 
 
 def run(sock: socket.socket, main: Frame) -> NoReturn:
-    """Make the one call that `sock` asks for, tell how it ended, and end."""
+    """Make the one call that `sock` brings, send its outcome, and exit."""
     os.setsid()  # no Ctrl-C of the worker's terminal, and one group to kill
-    prctl(PR_SET_PDEATHSIG, signal.SIGKILL)  # the fork server dies with the worker, not before
+    prctl(PR_SET_PDEATHSIG, signal.SIGKILL)  # it dies with the worker, not before
     signal.signal(signal.SIGINT, signal.default_int_handler)
     for number in (signal.SIGCHLD, signal.SIGHUP):
         signal.signal(number, signal.SIG_DFL)
@@ -237,8 +241,8 @@ def run(sock: socket.socket, main: Frame) -> NoReturn:
     except SystemExit as leaving:  # stopped, or the handler called sys.exit()
         code = leaving.code if isinstance(leaving.code, int) else int(leaving.code is not None)
         text = ""
-    except BaseException as error:  # noqa: BLE001  # whatever a handler raises is for the worker
-        _limit_memory(None)  # what is left to do needs some
+    except BaseException as error:  # noqa: BLE001  # the worker gets whatever a handler raises
+        _limit_memory(None)  # the code below needs memory
         packed = pack_error(error, _extensions(call, main))
         packed["memory"] = isinstance(error, MemoryError) and limit is not None
         text = json.dumps({"error": packed})
@@ -247,7 +251,7 @@ def run(sock: socket.socket, main: Frame) -> NoReturn:
     for stream in (sys.stdout, sys.stderr):
         with contextlib.suppress(Exception):
             stream.flush()
-    os._exit(code)  # no atexit: what stands there belongs to the fork server
+    os._exit(code)  # no atexit: its functions belong to the fork server
 
 
 def _call(line: Line, call: Frame, main: Frame) -> Any:
@@ -259,7 +263,7 @@ def _call(line: Line, call: Frame, main: Frame) -> Any:
 
 
 def _extensions(call: Frame, main: Frame) -> Sequence[Extension]:
-    with contextlib.suppress(Exception):  # it may be what has failed
+    with contextlib.suppress(Exception):  # the stream itself may have failed
         extensions: Sequence[Extension] = find(*call["origin"], main=main).handler.extensions
         return extensions
     return ()
@@ -272,16 +276,16 @@ def find(module: str, path: str, *, main: Frame) -> Any:
     except AttributeError:
         raise errors.Misconfigured(
             f"{module} has no {path} when a new process imports it: a kind with"
-            ' isolation="process" has to stand at the top level of its module'
+            ' isolation="process" has to be at the top level of its module'
         ) from None
 
 
 def _load_main(main: Frame) -> types.ModuleType:
-    """The worker's script, as a module: what stands under `if __name__ == "__main__"` is not run.
+    """Import the worker's script as a module, without its `if __name__ == "__main__"` block.
 
-    The same way and the same name as multiprocessing's, so that scripts need one idiom only.
+    It has the name that multiprocessing uses, so that scripts need only one idiom.
     """
-    if "module" in main:  # by the fork server, for all its children
+    if "module" in main:  # the fork server has imported it for all its children
         return main["module"]  # type: ignore[no-any-return]
     if main["name"] is not None:
         content = runpy.run_module(main["name"], run_name="__mp_main__", alter_sys=True)
@@ -300,11 +304,11 @@ def _load_main(main: Frame) -> types.ModuleType:
 
 
 def _limit_memory(more: int | None) -> None:
-    """Let this process take `more` bytes more than it has now; None lifts the limit.
+    """Let this process allocate `more` bytes more than it has now; None lifts the limit.
 
     RLIMIT_DATA counts private writable memory, which is what a handler fills. RLIMIT_AS counts
-    address space: mapped files and shared libraries, and what allocators, threads and CUDA set
-    aside but never touch, so a sound limit would be gigabytes above the memory that is used.
+    address space: mapped files and shared libraries, and what allocators, threads and CUDA reserve
+    but never touch, so a sound limit would be gigabytes above the memory in use.
     """
     kind, used = resource.RLIMIT_AS, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     status = Path("/proc/self/status")
@@ -315,11 +319,11 @@ def _limit_memory(more: int | None) -> None:
     try:
         resource.setrlimit(kind, (highest if more is None else used + more, highest))
     except (OSError, ValueError) as error:
-        log.warning("this system does not take a memory limit (%s)", type(error).__name__)
+        log.warning("this system does not accept a memory limit (%s)", type(error).__name__)
 
 
-def ended(leaders: Container[int]) -> Iterator[tuple[int, int]]:
-    """Each child that ended, with its exit code; what is left of its group is killed."""
+def exited(leaders: Container[int]) -> Iterator[tuple[int, int]]:
+    """Each child that exited, with its exit code; the rest of its process group is killed."""
     with contextlib.suppress(ChildProcessError):
         while True:
             first = -1
@@ -327,7 +331,7 @@ def ended(leaders: Container[int]) -> Iterator[tuple[int, int]]:
                 child = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
                 if child is None:
                     return
-                # Before it is reaped and its number is given back, else it could be another's.
+                # Before it is reaped: afterwards its pid may belong to another process.
                 first = child.si_pid
                 if first in leaders:
                     kill_group(first)
@@ -340,7 +344,7 @@ def ended(leaders: Container[int]) -> Iterator[tuple[int, int]]:
 
 
 def kill_group(pid: int) -> None:
-    for kill in (os.killpg, os.kill):  # itself as well: it may not have its group yet
+    for kill in (os.killpg, os.kill):  # also alone: it may not have its group yet
         with contextlib.suppress(ProcessLookupError, PermissionError):
             kill(pid, signal.SIGKILL)
 

@@ -1,4 +1,4 @@
-"""A handler in its own process: what it is given, and what it asks and reports meanwhile."""
+"""Runs a handler in its own process: passes arguments, answers its questions, takes its reports."""
 
 from typing import Any
 
@@ -9,7 +9,7 @@ from penstock.worker.execution.processes import Processes
 
 
 async def run_in_process(processes: Processes, attempt: Attempt) -> Any:
-    """Run the handler of this attempt in a process; its result."""
+    """Run the handler of this attempt in a process and return its result."""
     claimed, handler = attempt.claimed, attempt.handler
     assert handler.origin is not None  # noqa: S101  # declared so
     view = {
@@ -32,7 +32,7 @@ async def run_in_process(processes: Processes, attempt: Attempt) -> Any:
 
 
 class _Answers:
-    """What a handler in its own process asks and says, done here."""
+    """Answers the questions and takes the reports of a handler in its own process."""
 
     def __init__(self, attempt: Attempt) -> None:
         self._attempt = attempt

@@ -1,19 +1,20 @@
-"""Handlers in processes of their own, so that time-outs, cancels and memory limits can end them.
+"""Runs handlers in their own processes, so that time-outs, cancels and memory limits can end them.
 
-    worker ── control ──> fork server ── fork ──> child: one call, in a session of its own
+    worker ── control ──> fork server ── fork ──> child: one call, in its own session
        ├────── lifeline ──────┘ (exit code comes back)   │
        └────── talk: call, questions and answers, result ┘
 
 The server has imported penstock and the app once, so that a call costs a fork and not an import.
-It is single and idle, where the worker has threads, an event loop and database sockets that must
-not be forked. Not multiprocessing's own fork server: that one (Python 3.11) looks for modules in
-other folders than the worker, runs a script anew for each call, loses exit codes when two threads
-wait, and leaves the children alive when the worker is killed while a C call holds their GIL.
+It is single-threaded and idle; the worker has threads, an event loop and database sockets, which
+must not be forked. multiprocessing's own fork server (Python 3.11) is not used: it searches modules
+in other folders than the worker, runs a script again for each call, loses exit codes when two
+threads wait, and leaves the children alive when the worker is killed while a C call holds their
+GIL.
 
-When a lifeline ends, its child is killed with its whole group: that is how the worker kills, and
-what happens by itself when the worker dies. What a module makes at import (a connection, the state
-of a random generator) is the same in every child, as with any fork.
-A call costs 4 to 7 ms, the more the app imports the more (median, 2 cores; 2026-11).
+When a lifeline ends, the server kills its child with the whole process group. The worker kills a
+child in this way, and it also happens when the worker dies. Whatever a module makes at import (a
+connection, the state of a random generator) is the same in every child, as with any fork.
+A call costs 4 to 7 ms, more if the app imports more (median, 2 cores; 2026-11).
 """
 
 import asyncio
@@ -36,27 +37,27 @@ from penstock.worker.execution import child
 from penstock.worker.execution.child import pack_frame, read_frame, send_frame
 from penstock.worker.execution.raised import Frame, pack_error, raised
 
-ON_ITS_WAY_SECONDS = 1.0  # for what was said or done to be heard of
-CLOSE_SECONDS = 5.0  # for the fork server to kill its children and end
+ON_ITS_WAY_SECONDS = 1.0  # for frames and exit codes to arrive
+CLOSE_SECONDS = 5.0  # for the fork server to kill its children and exit
 
 Answer = Callable[[str, tuple[Any, ...], dict[str, Any]], Awaitable[Any]]
 
 
 class MemoryExceeded(PenstockError):
-    """The handler wanted more memory than its limit allows."""
+    """The handler needed more memory than its limit allows."""
 
     def __init__(self, limit: int) -> None:
         super().__init__(
-            f"the handler wanted more than the {limit / 2**20:g} MiB of memory it may take;"
-            " raise `memory=` of the kind, or give it less at a time"
+            f"the handler needed more than the {limit / 2**20:g} MiB of memory it may use;"
+            " raise `memory=` of the kind, or process less at a time"
         )
         self.limit = limit
 
 
 class ProcessDied(PenstockError):
-    """The handler's process ended before the handler returned, or could not be made.
+    """The handler's process exited before the handler returned, or could not be made.
 
-    `code` as in subprocess: the exit code, or minus the signal; None when there is none to know.
+    `code` as in subprocess: the exit code, or minus the signal; None when it is unknown.
     """
 
     error_class = "worker_lost"
@@ -72,27 +73,27 @@ def _death(code: int | None, limit: int | None, refused: str) -> str:
     if code is None:
         return "is gone, with the fork server that made it; the next call starts another server"
     if code >= 0:
-        return f"ended itself with exit code {code} before the handler returned"
-    # A real-time signal has a number only.
+        return f"exited with exit code {code} before the handler returned"
+    # A real-time signal has only a number.
     name = next((each.name for each in signal.Signals if each == -code), f"signal {-code}")
     if code == -signal.SIGKILL:
         return f"was killed by {name}: by a person, or by the system when its memory ran out"
     limited = "" if limit is None else f" or cannot bear the limit of {limit / 2**20:g} MiB"
-    return f"was ended by {name}: unless somebody sent it, a library has a fault{limited}"
+    return f"was ended by {name}: unless a person sent it, a library has a fault{limited}"
 
 
 class Processes:
-    """Calls handlers in processes of their own. One event loop at a time; closes with `close`.
+    """Calls handlers in their own processes. Used by one event loop; ends with `close`.
 
-    `preload` names the modules of the handlers; with any given, the fork server starts at once and
-    imports them while the worker starts, else it starts with the first call.
+    `preload` names the modules of the handlers. If there are any, the fork server starts at once
+    and imports them while the worker starts; otherwise it starts with the first call.
     """
 
     def __init__(self, preload: Sequence[str] = ()) -> None:
         if child.serving:
             raise Misconfigured(
                 "the script starts a worker when it is imported, as the processes of handlers do;"
-                ' put the start under `if __name__ == "__main__":`'
+                ' start the worker under `if __name__ == "__main__":`'
             )
         self._preload = list(preload)
         self._server: subprocess.Popen[bytes] | None = None
@@ -110,9 +111,10 @@ class Processes:
         memory_bytes: int | None,
         grace: float = 2.0,
     ) -> Any:
-        """What the handler at `origin` returns; raises what it raises, or how its process ended.
+        """Return what the handler at `origin` returns; raise its error, or how the process died.
 
-        Cancelled, it tells the child, kills it after `grace` seconds, and ends when it is gone.
+        When cancelled, it asks the child to stop, kills it after `grace` seconds, and returns when
+        the child is gone.
         """
         call = {"origin": origin, "payload": payload, "view": view, "memory_bytes": memory_bytes}
         async with _lines() as (talk, (ending, lifeline), far_ends):
@@ -123,18 +125,19 @@ class Processes:
             words = asyncio.create_task(_converse(talk, answer))
             try:
                 await asyncio.wait({end, words}, return_when=asyncio.FIRST_COMPLETED)
-                # Either it said all and ends now, or it ended and its last words are on their way.
-                # No longer than that: a process the handler left behind may hold its line open.
+                # Either the child has sent its result and exits now, or it exited and its last
+                # frame is under way. Wait no longer than that: a process that the handler left
+                # running may keep the connection open.
                 await asyncio.wait({end, words}, timeout=ON_ITS_WAY_SECONDS)
             finally:
                 words.cancel()
                 if not end.done():
                     talk[1].write(pack_frame('{"stopping":true}'))
                     await _wait({end}, grace if born.is_set() else 0)
-                    with contextlib.suppress(OSError, RuntimeError):  # it ended at this moment
-                        lifeline.write_eof()  # now it is killed
-                    # A server that is still importing has made no child, and will not make one for
-                    # a lifeline that has ended: nobody has to wait for it.
+                    with contextlib.suppress(OSError, RuntimeError):  # it has just exited
+                        lifeline.write_eof()  # the server kills the child now
+                    # A server that is still importing has made no child, and will make none for a
+                    # lifeline that has ended: do not wait for it.
                     if not await _wait({end}, None if born.is_set() else ON_ITS_WAY_SECONDS):
                         end.cancel()
                 await _wait({end, words}, None)
@@ -142,7 +145,7 @@ class Processes:
         return _outcome(last, code or {}, memory_bytes)
 
     def close(self) -> None:
-        """End the fork server and, if there are any left, the children. Blocks for a moment."""
+        """End the fork server and all children that are left. Blocks for a moment."""
         if self._control is not None:
             self._control.close()
         if self._server is not None:
@@ -154,13 +157,13 @@ class Processes:
         self._control = self._server = None
 
     def _fork(self, far_ends: Sequence[socket.socket]) -> None:
-        """Ask for a child with the far ends of its talk and its lifeline."""
+        """Ask the server for a child, and send it the far ends of connection and lifeline."""
         if self._control is None or self._server is None or self._server.poll() is not None:
             self.close()
             self._control, self._server = self._start()
         try:
             socket.send_fds(self._control, [b"f"], [end.fileno() for end in far_ends])
-        except ConnectionError:  # it died since the look
+        except ConnectionError:  # it died after the check
             raise ProcessDied(None) from None
         finally:
             for end in far_ends:
@@ -168,7 +171,7 @@ class Processes:
 
     def _start(self) -> tuple[socket.socket, subprocess.Popen[bytes]]:
         control, theirs = socket.socketpair()
-        # The worker's own path, or what it imports from beside its script would not be found.
+        # The worker's own path; otherwise modules beside its script would not be found.
         path = [str(entry or Path.cwd()) for entry in sys.path]
         program = (
             f"import sys; sys.path[:] = {path!r};"
@@ -185,7 +188,7 @@ class Processes:
                 pass_fds=[theirs.fileno()],
                 start_new_session=True,
             )
-        with contextlib.suppress(ConnectionError):  # the first call finds it dead
+        with contextlib.suppress(ConnectionError):  # the first call notices that it is dead
             send_frame(control, json.dumps(start))
         return control, server
 
@@ -195,7 +198,7 @@ Stream = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 
 @contextlib.asynccontextmanager
 async def _lines() -> AsyncIterator[tuple[Stream, Stream, Sequence[socket.socket]]]:
-    """Near ends, as streams, and far ends of talk and lifeline; none is open afterwards."""
+    """Near ends, as streams, and far ends of connection and lifeline; all are closed afterwards."""
     near, far = zip(socket.socketpair(), socket.socketpair(), strict=True)
     streams: list[Stream] = []
     try:
@@ -219,13 +222,13 @@ async def _next(reader: asyncio.StreamReader) -> Frame | None:
 
 
 async def _converse(talk: Stream, answer: Answer) -> Frame | None:
-    """Answer what the child asks; its last words, or None when it ended without."""
+    """Answer the child's questions; its last frame, or None when it exited without one."""
     reader, writer = talk
     while (frame := await _next(reader)) is not None and "ask" in frame:
         try:
             value = await answer(frame["ask"], tuple(frame["args"]), frame["kwargs"])
             text = json.dumps({"value": value})
-        except Exception as error:  # noqa: BLE001  # for the handler, as if it had called it
+        except Exception as error:  # noqa: BLE001  # raised again in the handler
             text = json.dumps({"error": pack_error(error)})
         writer.write(pack_frame(text))
         with contextlib.suppress(ConnectionError):
@@ -234,7 +237,7 @@ async def _converse(talk: Stream, answer: Answer) -> Frame | None:
 
 
 async def _end(ending: asyncio.StreamReader, born: asyncio.Event) -> Frame | None:
-    """How the child ended; None when the fork server is gone. `born` when there is a child."""
+    """The child's exit; None when the fork server is gone. Sets `born` when there is a child."""
     frame = await _next(ending)
     if frame is not None and "pid" in frame:
         born.set()
@@ -243,7 +246,7 @@ async def _end(ending: asyncio.StreamReader, born: asyncio.Event) -> Frame | Non
 
 
 async def _wait(tasks: set[asyncio.Task[Any]], seconds: float | None) -> bool:
-    """Whether they are done in that time. Goes on when cancelled: whoever calls is cancelled."""
+    """Whether the tasks finish in time. Waits on when cancelled: its caller is being cancelled."""
     loop = asyncio.get_running_loop()
     until = None if seconds is None else loop.time() + seconds
     while not all(task.done() for task in tasks):
@@ -260,7 +263,7 @@ def _outcome(last: Frame | None, end: Frame, limit: int | None) -> Any:
         case {"result": value}:
             return value
         case {"error": {"memory": True}}:
-            assert limit is not None  # noqa: S101  # for mypy: the child says so only with a limit
+            assert limit is not None  # noqa: S101  # for mypy: sent only with a limit
             raise MemoryExceeded(limit)
         case {"error": packed}:
             raise raised(packed)
@@ -269,7 +272,7 @@ def _outcome(last: Frame | None, end: Frame, limit: int | None) -> Any:
 
 
 class Server:
-    """Forks a child per request, reports its end, and kills it when its lifeline ends."""
+    """Forks a child for each request, reports its exit, and kills it when its lifeline ends."""
 
     def __init__(self, control: socket.socket, main: Frame) -> None:
         self._control = control
@@ -295,7 +298,7 @@ class Server:
                     return
 
     def _fork(self) -> bool:
-        """Fork for the next request; False when there will be none."""
+        """Fork for the next request; False when no more will come."""
         request, fds, _, _ = socket.recv_fds(self._control, 1, 2)
         if not request:
             for pid in self._lifelines:
@@ -306,7 +309,7 @@ class Server:
         with talk, contextlib.suppress(ConnectionError):  # the worker's end is closed
             lifeline.settimeout(0)
             with contextlib.suppress(BlockingIOError):
-                lifeline.recv(1)  # only an end can come
+                lifeline.recv(1)  # only end-of-file can come
                 lifeline.close()  # cancelled while this server was busy
                 return True
             try:
@@ -334,17 +337,17 @@ class Server:
             os._exit(70)  # never back into the server's loop
 
     def _cut(self, pid: int) -> None:
-        """The lifeline of `pid` ended: the worker wants it killed, or is dead."""
-        if pid in self._lifelines:  # not reaped a moment ago, else the number may be another's
+        """Kill the child `pid`, whose lifeline ended: the worker wants it killed, or is dead."""
+        if pid in self._lifelines:  # not reaped: the pid may belong to another process
             self._selector.unregister(self._lifelines[pid])
             child.kill_group(pid)
 
     def _reap(self) -> None:
-        self._woken.recv(4096)  # what is left wakes it once more
-        for pid, code in child.ended(self._lifelines):
+        self._woken.recv(4096)  # the rest wakes it once more
+        for pid, code in child.exited(self._lifelines):
             lifeline = self._lifelines.pop(pid, None)
             if lifeline is None:
-                continue  # an orphan of a handler
+                continue  # a process that a handler left running
             with contextlib.suppress(KeyError):
                 self._selector.unregister(lifeline)
             with lifeline, contextlib.suppress(ConnectionError):
@@ -352,23 +355,23 @@ class Server:
 
 
 def serve(descriptor: int) -> None:
-    """The program of the fork server; ends when the worker does."""
+    """The program of the fork server; it exits when the worker does."""
     child.serving = True
     control = socket.socket(fileno=descriptor)
-    # It ends with the worker and not before, whoever signals the whole service.
+    # It exits with the worker and not before, even if the whole service gets a signal.
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
     signal.pthread_sigmask(signal.SIG_SETMASK, ())
     start = read_frame(control) or sys.exit()
     sys.argv = start["argv"]
     for module in start["preload"]:
-        # What fails here fails again in the child, which tells the worker.
+        # An import that fails here fails again in the child, which reports it to the worker.
         with contextlib.suppress(BaseException):
             child.find(module, "__name__", main=start["main"])
-    # Orphans of handlers become the server's, which reaps them; a worker that is process 1 of a
-    # container would collect zombies.
+    # Processes that handlers leave running become children of the server, which reaps them. A
+    # worker that is process 1 of a container would collect zombies.
     child.prctl(child.PR_SET_CHILD_SUBREAPER, 1)
-    # Objects made so far stay out of the children's collections, and so on shared pages.
+    # Existing objects stay out of the children's collections, and so stay on shared pages.
     gc.collect()
     gc.freeze()
     Server(control, start["main"]).run()

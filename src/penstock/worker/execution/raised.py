@@ -1,7 +1,8 @@
-"""What a handler raises in its own process: packed as data there, and raised again in the worker.
+"""Exceptions of a handler in its own process: packed as data there, raised in the worker.
 
-No pickle: an exception of the worker's own arrives as what it was, any other one as its class by
-name, its words, its place, and the verdict on it, which can only be given where it was raised.
+There is no pickle. An exception of Penstock arrives as what it was. Of any other one these arrive:
+the name of its class, its message, its location, and its classification, which is only possible
+where it was raised.
 """
 
 import contextlib
@@ -24,7 +25,7 @@ from penstock.models.handlers import exceptions
 
 LONGEST_MESSAGE = 10_000  # characters of an exception's message that travel
 
-# The frames of the machinery that calls a handler say nothing to its author.
+# The frames of the code that calls a handler are of no use to its author.
 _CHILD = str(Path(__file__).with_name("child.py"))
 
 Frame = dict[str, Any]
@@ -32,7 +33,7 @@ _VERDICT = TypeAdapter(Verdict)
 
 
 class ChildError(PenstockError):
-    """The handler raised in its process: the class by name, its message, and where."""
+    """The handler raised an exception in its process: its class by name, its message, and where."""
 
     def __init__(
         self,
@@ -51,11 +52,11 @@ class ChildError(PenstockError):
 
 
 class ChildTimedOut(ChildError, TimeoutError):
-    """What the handler raised is a TimeoutError: some wait of its own, not the job's time-out."""
+    """The handler raised a TimeoutError: one of its own waits, not the job's time-out."""
 
 
 class ChildDisconnected(ChildError, ConnectionError):
-    """What the handler raised is a ConnectionError."""
+    """The handler raised a ConnectionError."""
 
 
 # Exceptions that arrive on the other side as what they were: the worker acts on them.
@@ -67,7 +68,7 @@ KNOWN: dict[str, type[Exception]] = {
 
 
 def pack_error(error: BaseException, more: Sequence[Extension] = ()) -> Frame:
-    """An exception as data: class, message, place and what it means, and all of it when known."""
+    """Pack an exception as data: class, message, location, class of error; all of a known one."""
     message = words_of(error)[:LONGEST_MESSAGE]
     message = "" if message == type(error).__name__ else message
     packed: Frame = {
@@ -88,7 +89,7 @@ def pack_error(error: BaseException, more: Sequence[Extension] = ()) -> Frame:
 
 
 def known(packed: Frame) -> Exception | None:
-    """The exception that was packed, if it is one that both sides know."""
+    """The exception that was packed, if both sides know it."""
     kind = KNOWN.get(packed.get("known", ""))
     if kind is None:
         return None
@@ -115,7 +116,7 @@ def _where(error: BaseException) -> str | None:
 
 
 def raised(packed: Frame) -> Exception:
-    """The exception again, as what it was where the worker knows it."""
+    """The exception again, as what it was if the worker knows it."""
     if error := known(packed):
         return error
     verdict, frames = _VERDICT.validate_python(packed["verdict"]), tuple(packed["frames"])

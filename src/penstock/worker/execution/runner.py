@@ -1,4 +1,4 @@
-"""The path of one attempt: begin it, call its handler, make an outcome of it, have that written."""
+"""The path of one attempt: begin it, call its handler, turn the result into an outcome."""
 
 import asyncio
 import contextvars
@@ -66,9 +66,9 @@ class Runner:
         certain: bool,
         tracebacks: bool,
     ) -> None:
-        """`certain`: a failure that may have been the provider's is charged at once.
+        """`certain`: count a failure at once, even if the provider may have caused it.
 
-        `tracebacks`: the frames of errors are logged, and kept with the attempt.
+        `tracebacks`: log the frames of errors, and keep them with the attempt.
         """
         self._engine = engine
         self._handlers = handlers
@@ -92,24 +92,24 @@ class Runner:
         handler = self._handlers[claimed.kind]
         attempt = Attempt(claimed, handler, worker, self._progress)
         if not self._attempts.add(attempt) or release:
-            self._slots.give(handler.mode)
+            self._slots.release(handler.mode)
             self._record(attempt, Released())
         else:
             attempt.task = self._loop.create_task(self._run(attempt))
-        # Last: a watcher can wait until the handler has begun.
+        # Last: the handler must not wait until watchers were notified.
         self._progress.notifier.notify()
 
     async def _run(self, attempt: Attempt) -> None:
-        outcome: Outcome = Retried(Error("bug", "the worker could not say how it ended"))
+        outcome: Outcome = Retried(Error("bug", "the worker could not determine its outcome"))
         try:
             outcome = await self._outcome(attempt)
         finally:
             handler = attempt.handler
             if any(not thread.done() for thread in attempt.threads):
-                # A function that goes on in its thread, though nobody waits for it, keeps its slot.
-                self._give_after(attempt.threads, handler.mode)
+                # An abandoned function that still runs in its thread keeps its slot.
+                self._release_after(attempt.threads, handler.mode)
             elif handler.on_finish is None:
-                self._slots.give(handler.mode)
+                self._slots.release(handler.mode)
             else:
                 attempt.keeps_slot = True
             self._record(attempt, outcome)
@@ -117,21 +117,22 @@ class Runner:
     # --- the handler -----------------------------------------------------------------------------
 
     async def _outcome(self, attempt: Attempt) -> Outcome:
-        """The outcome of calling the handler. Raises nothing but what ends the whole process."""
+        """Call the handler and return its outcome. Raises only what ends the whole process."""
         if not attempt.begin():
             return attempt.outcome_of_stop()
         try:
             if attempt.claimed.losses >= SUSPECT_LOSSES:
                 async with self._suspects.isolated(attempt):
                     return Succeeded(await self._call(attempt))
-            # Few layers: each coroutine between the loop and the handler costs time in every job.
+            # Few calls deep: each coroutine between the loop and the handler costs time in every
+            # job.
             return Succeeded(await self._call(attempt))
         except asyncio.CancelledError as stopped:
             silent = stopped.__cause__
             if attempt.reason != "timeout" or not isinstance(silent, ProviderError):
                 return attempt.outcome_of_stop()
-            # The model had sent nothing (providers.stream.paced): its fault, and the circuit's
-            # business; a job that takes long is neither.
+            # The model had sent nothing (providers.stream.paced): that is its failure, and counts
+            # for the circuit. A job that merely takes long does not.
             error: BaseException = silent
         except LeaseLost:
             attempt.reason = attempt.reason or "lost"
@@ -140,10 +141,11 @@ class Runner:
             error = raised
             if _follows_from_stop(attempt, error):
                 return attempt.outcome_of_stop()
-        # Not in the block above: a log that cannot be written prints what is being handled there.
+        # Not in the block above: if the log cannot be written, the exception handled there is
+        # printed.
         try:
             return self._failure(attempt, error)
-        except BaseException:  # noqa: BLE001  # an exception may do anything when it is looked at
+        except BaseException:  # noqa: BLE001  # reading an exception may run any code
             return Retried(Error("bug", type(error).__name__))
 
     def _failure(self, attempt: Attempt, error: BaseException) -> Outcome:
@@ -151,7 +153,7 @@ class Runner:
         if self._certain and isinstance(outcome, Retried):
             outcome = replace(outcome, provisional=False)
         if not isinstance(error, Fail | Retry | Snooze | Cancel):
-            if _comes_of_waiting(outcome) and attempt.excused:
+            if _may_come_from_blocked_loop(outcome) and attempt.excused:
                 _log.info(
                     "released: its call failed after another job had blocked the event loop",
                     extra={"job": attempt.claimed.id, "kind": attempt.claimed.kind},
@@ -159,14 +161,15 @@ class Runner:
                 return Released()
             frames = frames_of(error) if self._tracebacks and not is_a(error, ProviderError) else ()
             outcome = _with_frames(outcome, frames)
-            # What is the provider's fault is told once, when its circuit opens.
+            # A failure of the provider is logged once, when its circuit opens.
             claimed = attempt.claimed
             free = isinstance(outcome, Deferred) and outcome.error.cls != "config"
             level = logging.INFO if free else logging.WARNING
             _log.log(
                 level,
                 "a handler failed: %s",
-                # Our own sentence says more than a place in our code, and quotes nobody.
+                # Penstock's own message is more useful than a location in its code, and quotes
+                # nobody.
                 words_of(error) if is_a(error, ProviderError) else error_location(error, frames),
                 extra={"job": claimed.id, "kind": claimed.kind, "attempt": claimed.attempt},
             )
@@ -177,7 +180,7 @@ class Runner:
         try:
             arguments = handler.parameters.load(attempt.claimed.payload)
         except Invalid as error:
-            # It does not fit the handler as it is now, and never will.
+            # The payload does not fit the present handler, and never will.
             raise Fail(error.message, public=False) from None
         name = handler.parameters.job_parameter
         if handler.mode == "process":
@@ -209,7 +212,7 @@ class Runner:
             task.add_done_callback(self._finishing.discard)
 
     async def _record_later(self, attempt: Attempt, row: OutcomeRow) -> None:
-        """Its slot is kept until then: outcomes must not pile up behind a slow on_finish."""
+        """Write an outcome and keep the slot until then: a slow on_finish must bound the work."""
         try:
             if attempt.token is not None:
                 await self._take_back(attempt, attempt.token, row)
@@ -219,24 +222,24 @@ class Runner:
                 await self.callbacks.finish(attempt, row)
         finally:
             if attempt.keeps_slot:
-                self._slots.give(attempt.handler.mode)
+                self._slots.release(attempt.handler.mode)
             if attempt.token is not None:
                 self._attempts.settle([attempt])
 
     async def _take_back(self, attempt: Attempt, token: str, row: OutcomeRow) -> None:
-        """It was dispatched. Unless its handler failed, a callback will finish it."""
-        # A worker that leaves, or was given up, does not know whether the call was taken.
-        verdict = "done" if row.outcome in ("succeeded", "released") else "busy"
+        """Finish a dispatched attempt whose handler failed; otherwise a callback will finish it."""
+        # A worker that leaves, or lost its lease, does not know whether the function has the job.
+        verdict = "done" if row.outcome in ("succeeded", "released") else "locked"
         take_back = self._engine.callbacks.take_back
         try:
-            while verdict == "busy":
+            while verdict == "locked":
                 verdict = await until_available(
                     lambda: take_back(row, token, wait=attempt.patience)
                 )
-                if verdict == "busy":
+                if verdict == "locked":
                     attempt.lock_misses += 1
                     await asyncio.sleep(LOCKED_SECONDS)
-        except Exception as error:  # noqa: BLE001  # it awaits then, and its time-out ends it
+        except Exception as error:  # noqa: BLE001  # the job awaits until its time-out
             _log.warning("a job could not be taken back: %s", error_location(error))
         if verdict == "stale":
             _log.info(
@@ -244,21 +247,21 @@ class Runner:
                 extra={"job": row.job_id, "attempt": row.attempt},
             )
 
-    def _give_after(self, threads: "Sequence[Future[Any]]", mode: Mode) -> None:
-        """Give the slot back when all of these have returned."""
+    def _release_after(self, threads: "Sequence[Future[Any]]", mode: Mode) -> None:
+        """Release the slot when all of these threads have returned."""
         left = [thread for thread in threads if not thread.done()]
         if not left:
-            self._slots.give(mode)
+            self._slots.release(mode)
             return
 
         def check_again(_: "Future[Any]") -> None:
             with suppress(RuntimeError):  # the worker has left, and its loop is closed
-                self._loop.call_soon_threadsafe(self._give_after, left, mode)
+                self._loop.call_soon_threadsafe(self._release_after, left, mode)
 
         left[0].add_done_callback(check_again)
 
     async def all_recorded(self) -> None:
-        """Wait until the database knows every outcome."""
+        """Wait until the database has every outcome."""
         await asyncio.gather(*self._finishing, return_exceptions=True)
         await self.outcomes.all_written()
         await self._progress.notifier.close(LAST_SECONDS)
@@ -270,15 +273,16 @@ def _with_frames(outcome: Outcome, frames: tuple[str, ...]) -> Outcome:
     return outcome
 
 
-def _comes_of_waiting(outcome: Outcome) -> bool:
-    """Whether a call has failed as one does that was not looked after in time."""
+def _may_come_from_blocked_loop(outcome: Outcome) -> bool:
+    """Whether a call failed in a way that can come from a blocked event loop."""
     return isinstance(outcome, Retried | Deferred) and outcome.error.cls in _OF_WAITING
 
 
 def _follows_from_stop(attempt: Attempt, error: BaseException) -> bool:
-    """Whether a handler raised this because it was stopped: what it trips over then is no failure.
+    """Whether a handler raised this because it was stopped: then it is not a failure.
 
-    Its own word about a time-out or a cancel counts; not about an end that is the worker's affair.
+    What the handler itself decides about a time-out or a cancel counts. It does not count if the
+    worker stopped the attempt for its own reasons.
     """
     if attempt.reason in ("lost", "stop"):
         return True
@@ -291,12 +295,11 @@ def _row_of(attempt: Attempt, outcome: Outcome) -> OutcomeRow:
         return outcome_row(attempt.claimed, outcome, usage=attempt.usage, units=attempt.units)
     except (Invalid, TooLarge) as error:
         message = clean(error.message)
-    except BaseException as error:  # noqa: BLE001  # a result may do anything when it is looked at
+    except BaseException as error:  # noqa: BLE001  # reading a result may run any code
         message = f"its result cannot be read: {type(error).__name__}"
     code = inspect.unwrap(attempt.handler.function).__code__
     _log.warning(
-        "the result of a job cannot be kept, what its handler at %s:%d returned: see the job's"
-        " error",
+        "the result that the handler at %s:%d returned cannot be kept: see the job's error",
         code.co_filename,
         code.co_firstlineno,
         extra={"job": attempt.claimed.id, "kind": attempt.claimed.kind},

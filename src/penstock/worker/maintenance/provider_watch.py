@@ -1,7 +1,7 @@
 """Checks whether unavailable providers can be reached again, by connecting to them once a second.
 
-No request is sent, so nobody is charged and no model works. A provider that is back is tried with a
-job at once, instead of when the next probe is due.
+No request is sent, so nothing is charged and no model works. When a provider is back, a job tries
+it at once, instead of when the next probe is due.
 """
 
 import asyncio
@@ -11,7 +11,8 @@ from collections.abc import Sequence
 
 from penstock.engine.engine import Engine
 
-# Each provider is checked once a second, by whatever worker (circuit.sql); so often each one asks.
+# Each provider is checked once a second by one of the workers (circuit.sql). This is how often each
+# worker asks which checks are due.
 ASK_SECONDS = 0.5
 CONNECT_SECONDS = 2.0
 _LONGEST_MESSAGE = 500
@@ -26,14 +27,14 @@ class ProviderWatch:
         self._unavailable = self._queues
 
     def watch_all(self) -> None:
-        """After a new connection: which circuits opened meanwhile is not known."""
+        """Check all queues again: which circuits opened before a new connection is not known."""
         self._unavailable = self._queues
 
     def on_notify(self, payload: str) -> None:
-        """A circuit has opened or closed: logged here, where operators look.
+        """Log that a circuit has opened or closed, where operators read.
 
-        Any role that may connect can send this. So it is no more than a line in the log and a
-        reason to ask; the database says which circuits are open.
+        Any role that may connect can send this. So it causes only a log line and a query; the
+        database says which circuits are open.
         """
         change = json.loads(payload)
         queue, state, message = (str(change[name]) for name in ("queue", "state", "message"))
@@ -58,7 +59,7 @@ class ProviderWatch:
 
 
 async def reachable(address: str) -> bool:
-    """Whether a connection to host:port is taken."""
+    """Whether host:port accepts a connection."""
     host, _, port = address.rpartition(":")
     try:
         async with asyncio.timeout(CONNECT_SECONDS):

@@ -1,4 +1,4 @@
-"""Upkeep, in every worker: there is no leader to lose. One at a time does it, by a try-lock."""
+"""Upkeep, in every worker: there is no leader to lose. By a try-lock, one at a time does it."""
 
 import asyncio
 import logging
@@ -27,21 +27,22 @@ T = TypeVar("T")
 
 PASS_SECONDS = 0.5
 GRACE = timedelta(seconds=GRACE_SECONDS)
-# A little more than the database asks for between two, or every second one would come too soon.
+# A little more than the database's minimum between two measurements; otherwise every second call
+# would come too soon.
 MEASURE_SECONDS = 1.25
 ROLL_UP_SECONDS = 10.0
 TIDY_SECONDS = 300.0
 RECONCILE_SECONDS = 3_600.0
 RECOVER_LIMIT = 500
 _ANSWER_SECONDS = 30.0
-# Passes without a rest while there is more to do.
+# How many passes run without a pause while there is more to do.
 _PASSES_AT_ONCE = 100
 
 _log = logging.getLogger("penstock.upkeep")
 
 
 class UpkeepLoop:
-    """One session of its own, since it expires no leases on a young one."""
+    """Does upkeep on its own session, since it expires no leases on a new one."""
 
     def __init__(
         self,
@@ -51,7 +52,7 @@ class UpkeepLoop:
         registration: Registration | None = None,
         attempts: OpenAttempts | None = None,
     ) -> None:
-        """`queues`: of the app. `registration`, `attempts`: of a worker that does the upkeep."""
+        """`queues`: the app's. `registration`, `attempts`: those of a worker that does upkeep."""
         self._dsn = dsn
         self._engine = engine
         self._queues = queues
@@ -62,7 +63,7 @@ class UpkeepLoop:
         self._tries = 0
 
     async def run(self) -> None:
-        """For ever, over outages."""
+        """Run for ever, also through outages."""
         while True:
             conn: asyncpg.Connection | None = None
             try:
@@ -80,7 +81,7 @@ class UpkeepLoop:
                     conn.terminate()
 
     async def _keep(self, conn: asyncpg.Connection) -> None:
-        """On this session: recover often, tidy now and then, reconcile rarely."""
+        """Do upkeep on this session: recover often, tidy now and then, reconcile rarely."""
         upkeep = Upkeep(fetching(conn))
         passes: Sequence[tuple[str, float, Callable[[Upkeep], Awaitable[bool | None]]]] = (
             ("measure", MEASURE_SECONDS, Upkeep.measure_waits),
@@ -92,7 +93,7 @@ class UpkeepLoop:
         while True:
             if self._registration is not None:
                 await self._registration.hold(conn)
-            # A server that stands still, and was replaced, is left.
+            # If the server hangs and was replaced, leave this session.
             async with asyncio.timeout(_ANSWER_SECONDS):
                 may_judge = await self._clock.may_judge(upkeep)
             if may_judge:
@@ -100,7 +101,7 @@ class UpkeepLoop:
             for what, seconds, work in passes:
                 more = await _on(conn, work(upkeep)) if self._is_due(what, seconds) else None
                 if more and what == "roll up":
-                    # A step at a time: what was missed for long must not delay a recovery.
+                    # One step at a time: a long backlog must not delay a recovery.
                     self._due[what] = 0.0
             self._tries = 0
             await asyncio.sleep(_after(PASS_SECONDS) - time.monotonic())
@@ -112,7 +113,7 @@ class UpkeepLoop:
         return True
 
     async def recover(self, upkeep: Upkeep, *, grace: timedelta = GRACE, judge: bool = True) -> int:
-        """Settle attempts that no worker finished; how many jobs that were."""
+        """Settle attempts that no worker finished; how many."""
         settled = 0
         for _ in range(_PASSES_AT_ONCE):
             async with asyncio.timeout(_ANSWER_SECONDS):
@@ -148,7 +149,7 @@ class UpkeepLoop:
 
 
 async def _on(conn: asyncpg.Connection, work: Awaitable[T]) -> T | None:
-    """What is not a recovery, and must not end the session that recoveries need to grow old."""
+    """Do other work than recovery; its failure must not end the session, which has to grow old."""
     try:
         return await work
     except (PenstockError, asyncpg.PostgresError) as error:
@@ -159,7 +160,7 @@ async def _on(conn: asyncpg.Connection, work: Awaitable[T]) -> T | None:
 
 
 async def tidy(upkeep: Upkeep) -> None:
-    """Partitions for the coming days, figures by the hour, what retention no longer keeps."""
+    """Make partitions for the coming days, add up figures by the hour, and prune history."""
     await upkeep.make_partitions()
     await upkeep.roll_up()
     await upkeep.prune()
@@ -167,11 +168,11 @@ async def tidy(upkeep: Upkeep) -> None:
 
 
 async def _reconcile(upkeep: Upkeep) -> None:
-    """Reads every live job: a second at a million, so once in a while."""
+    """Repair counters. It reads every live job, which takes a second per million: run it rarely."""
     for repair in await upkeep.reconcile():
         _log.error("a counter was wrong and was repaired: %s", repair)
 
 
 def _after(seconds: float) -> float:
-    """When it is due next; never all workers at the same moment."""
+    """The next due time; it is random, so that workers do not act at the same moment."""
     return time.monotonic() + seconds * random.uniform(0.8, 1.2)  # noqa: S311  # no secret

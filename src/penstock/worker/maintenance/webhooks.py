@@ -1,10 +1,10 @@
-"""Sending messages about ended jobs: what is due, a few to each host at once, beside the work.
+"""Sends messages about finished jobs: due ones, a few to each host at once, in the background.
 
-The database says what is due and to how many of one host (webhooks.sql); a receiver that hangs has
-its own messages wait and nobody else's. What a worker that dies was sending is due again soon.
+The database says which messages are due and how many go to one host at a time (webhooks.sql). A
+receiver that hangs delays only its own messages. Messages that a dead worker was sending are due
+again soon.
 
-No redirects are followed, and an address that a caller gave has to be public
-(public_addresses.py).
+No redirects are followed, and an address that a caller gave has to be public (public_addresses.py).
 """
 
 import asyncio
@@ -29,13 +29,13 @@ from penstock.security.callback_token import Outside
 from penstock.worker.attempts.attempt import until_available
 
 SEND_SECONDS = 10.0
-"""For a receiver to take a message: it should note it, and work afterwards."""
+"""How long a receiver may take: it should store the message, and process it afterwards."""
 AT_ONCE = 64
 POLL_SECONDS = 0.5
-# Longer than a try takes: then somebody else may send it.
+# Longer than a try takes: after that another worker may send the message.
 LEASE = timedelta(seconds=SEND_SECONDS + 20)
 LEAVE_SECONDS = 2.0
-# For who sends what is due and leaves; what hangs then is sent by the next one.
+# For a worker that sends due messages and leaves; a later worker sends those that hang.
 ROUND_SECONDS = 5.0
 
 _GOOD = range(200, 300)
@@ -55,12 +55,12 @@ class Webhooks:
 
     @classmethod
     def of(cls, engine: Engine, handlers: Mapping[str, Handler]) -> Self | None:
-        """For an app's handlers; None where nobody says what to sign with."""
+        """The sender for an app's handlers; None if no handler has a key to sign with."""
         outside = next((each.outside for each in handlers.values() if each.outside), None)
         return None if outside is None else cls(engine, outside)
 
     async def run(self) -> None:
-        """For ever."""
+        """Send due messages, for ever."""
         try:
             outside = self._read_outside()
         except Misconfigured as error:
@@ -70,14 +70,15 @@ class Webhooks:
             while True:
                 self._sent.clear()
                 if not await until_available(lambda: self._begin_due(outside)):
-                    # Until one was sent, which may have held up others to its host; or for a while.
+                    # Wait until a message was sent, since it may have held up others to its host;
+                    # or for a while.
                     with suppress(TimeoutError):
                         await asyncio.wait_for(self._sent.wait(), POLL_SECONDS)
         finally:
             await self._leave()
 
     async def send_due(self) -> None:
-        """Send what is due now, once, and come back; for a worker that does not stay."""
+        """Send the messages that are due now, once, and return; for a bounded run."""
         try:
             outside = self._read_outside()
         except Misconfigured:
@@ -91,14 +92,14 @@ class Webhooks:
             await self._leave()
 
     async def _leave(self) -> None:
-        """Let what is on its way arrive; what does not is due again when its lease is over."""
+        """Let messages under way arrive; the others are due again when their lease is over."""
         if self._sending:
             await asyncio.wait(self._sending, timeout=LEAVE_SECONDS)
         for task in self._sending:
             task.cancel()
 
     async def _begin_due(self, outside: Outside) -> int:
-        """Begin to send what is due, AT_ONCE at the same time at most; how many that were."""
+        """Begin to send due messages, at most AT_ONCE at the same time; how many."""
         more = AT_ONCE - len(self._sending)
         if more <= 0:
             return 0
@@ -119,12 +120,12 @@ class Webhooks:
         status = await until_available(lambda: self._engine.webhooks.report(delivery, answer))
         fields = {"webhook": delivery.id, "job": delivery.job_id, "status": answer.status}
         if status == "given_up":
-            _log.warning("a webhook was given up after %d tries", delivery.attempt, extra=fields)
+            _log.warning("a webhook failed for good after %d tries", delivery.attempt, extra=fields)
         elif not answer.taken:
-            _log.info("a webhook was not taken", extra=fields)
+            _log.info("a webhook was not accepted", extra=fields)
 
     async def _complain(self, why: str) -> None:
-        """Without a secret nothing can be signed: said once there is something to send."""
+        """Log the error when a message is due: without a secret nothing can be signed."""
         while not await self._engine.webhooks.any_due():  # noqa: ASYNC110  # a database has no event
             await asyncio.sleep(POLL_SECONDS * 10)
         _log.error("webhooks are due and cannot be sent: %s", why)
@@ -132,14 +133,14 @@ class Webhooks:
 
 
 async def send(delivery: Delivery, outside: Outside) -> Answer:
-    """Try once; what became of it. Raises nothing but what ends the task."""
+    """Try once and return the answer. Raises only what ends the task."""
     try:
         endpoint = _endpoint(delivery, outside)
     except Invalid as error:
         return Answer(taken=False, error=error.message, over=True)
     body = body_of(delivery)
     signer = signature.of_webhooks(outside.roots, delivery.account, trusted=delivery.trusted)
-    # By the server's clock: a receiver refuses what a worker with a wrong one has signed.
+    # The server's clock: a receiver would refuse a signature of a worker whose clock is wrong.
     moment = time.time() if delivery.taken_at is None else delivery.taken_at.timestamp()
     headers = signature.signed(signer, str(delivery.id), int(moment), body)
     try:
@@ -147,17 +148,17 @@ async def send(delivery: Delivery, outside: Outside) -> Answer:
             return await _post(endpoint, body, dict(headers))
     except TimeoutError:
         return Answer(
-            taken=False, error=f"{endpoint.address} did not take it in {SEND_SECONDS:g} s"
+            taken=False, error=f"{endpoint.address} did not accept it within {SEND_SECONDS:g} s"
         )
     except ProviderError as error:
         return Answer(taken=False, error=str(error))
-    except Exception as error:  # noqa: BLE001  # one odd receiver must not stop the others
+    except Exception as error:  # noqa: BLE001  # one receiver must not stop the others
         _log.warning("a webhook could not be sent: %s", type(error).__name__)
         return Answer(taken=False, error=f"it could not be sent: {type(error).__name__}")
 
 
 def body_of(delivery: Delivery) -> bytes:
-    """The same bytes at each try, as far as the job is the same."""
+    """The message's body: the same bytes at each try while the job stays the same."""
     moment = delivery.created_at.astimezone(UTC).isoformat().replace("+00:00", "Z")
     text = f'{{"type": "{delivery.event}", "timestamp": "{moment}", "data": {delivery.job}}}'
     return text.encode()
@@ -170,7 +171,7 @@ def _endpoint(delivery: Delivery, outside: Outside) -> Endpoint:
 
 
 async def _post(endpoint: Endpoint, body: bytes, headers: dict[str, str]) -> Answer:
-    # Here: its library takes a quarter of a second to load.
+    # Imported here: its library takes a quarter of a second to load.
     from penstock.net.transport import Transport
 
     transport = await Transport.here()

@@ -1,1 +1,1 @@
-"""The worker's identity and lease: registration, heartbeat, and the check of both clocks."""
+"""The worker's identity and lease: registration, heartbeat, and the check of the clocks."""

@@ -1,8 +1,8 @@
-"""The server's clock beside one that nobody can set.
+"""Compares the server's clock with a monotonic one, which nobody can set.
 
-Leases and deadlines are moments of the server's clock. Where that is set, or stood still with its
-machine, all of them would be over at once, or last for hours more; so upkeep looks at both before
-each pass.
+Leases and deadlines are times of the server's clock. If that clock is set, or stood still with its
+machine, all of them would be over at once, or last for hours longer. So upkeep compares both clocks
+before each pass.
 """
 
 import logging
@@ -12,27 +12,28 @@ from datetime import datetime, timedelta
 
 from penstock.engine.maintenance import Upkeep
 
-# A server that has just come back: workers that live need a moment to be back too.
+# After the server comes back, live workers need a moment to reconnect.
 GRACE_SECONDS = 3.0
-# So far apart they are set; what is less, leases have room for.
+# A larger difference means that a clock was set; leases have room for a smaller one.
 STEP_SECONDS = 2.0
-# What two sound clocks part in a second, at most: over an outage of hours that adds up.
+# How far two sound clocks drift apart per second, at most: over an outage of hours that adds up.
 DRIFT = 0.001
-# After a step everybody who lives has beaten within this.
+# Within this time after a clock jump, all live workers have sent a heartbeat.
 CALM_SECONDS = 6.0
-# Who was not answered for so long may have been cut off with others: sessions of hosts that nobody
-# hears end after 1.5 s. For some time: on a machine that is always so slow, somebody has to judge.
+# A session that got no answer for so long may have been cut off with others: the server ends
+# sessions of unreachable hosts after 1.5 s. The limit holds for some time only: on a machine that
+# is always so slow, leases have to expire, too.
 SILENT_SECONDS = 1.25
 PATIENCE_SECONDS = 10.0
 
 _log = logging.getLogger("penstock.upkeep")
 
 OnForward = Callable[[timedelta, datetime], Awaitable[object]]
-"""Told by how much, and a moment that parts what began before from what began after."""
+"""Called with the length of the jump, and a time between what began before and after it."""
 
 
 class ServerClock:
-    """From a young session, after a silence, and just after a step, nobody is judged."""
+    """Expires no leases on a new session, after a stall, or right after a clock jump."""
 
     def __init__(self, on_forward: OnForward | None = None) -> None:
         self._on_forward = on_forward
@@ -43,25 +44,26 @@ class ServerClock:
         self._judge_at = max(self._judge_at, time.monotonic() + GRACE_SECONDS)
 
     async def may_judge(self, upkeep: Upkeep) -> bool:
-        """Look at both clocks; whether what is over by the server's is over."""
+        """Compare both clocks; whether deadlines of the server's clock may be enforced."""
         asked = time.monotonic()
         now = await upkeep.server_time()
         heard = time.monotonic()
         before = self._last
         if before is not None:
-            # Each look was at some moment between its question and its answer.
+            # Each reading happened at some moment between its question and its answer.
             least, most = asked - before[2], heard - before[0]
             passed = (now - before[1]).total_seconds()
             slack = STEP_SECONDS + DRIFT * most
             if passed > most + slack:
-                # What began since the last look began before the step, or well after this moment.
+                # What began since the last reading began before the jump, or well after this
+                # moment.
                 latest = before[1] + timedelta(seconds=most + STEP_SECONDS / 2)
                 await self._go_forward(passed - least, latest)
             elif passed < least - slack:
                 self._go_back(least - passed)
             if heard - before[2] > SILENT_SECONDS and heard < self._judged_at + PATIENCE_SECONDS:
                 self._judge_at = max(self._judge_at, heard + GRACE_SECONDS)
-        # Not before: a step of which nobody could be told is one at the next look, too.
+        # Not earlier: if `on_forward` failed, the next reading has to find the jump again.
         self._last = asked, now, heard
         if time.monotonic() < self._mend_until:
             await upkeep.clock_went_back()

@@ -1,8 +1,8 @@
-"""The heartbeat: a thread and a session of its own, so that nothing a handler does can silence it.
+"""The heartbeat: its own thread and session, so that no handler can block it.
 
-A handler that blocks the event loop does not stop this thread, which looks at the loop, too, and
-reports what blocks it (loop_watch.py). A call into C that keeps the interpreter's lock does; for
-that there is isolation="process", and a late beat says so.
+A handler that blocks the event loop does not stop this thread, which also samples the loop and
+reports what blocks it (loop_watch.py). A call into C that keeps the interpreter's lock does stop
+it; for such calls there is isolation="process", and the log message of a late beat says so.
 """
 
 import asyncio
@@ -21,11 +21,11 @@ from penstock.db.connections.listener import open_session, wait_before_reconnect
 from penstock.engine.workers import Workers
 from penstock.worker.event_loop.loop_watch import TICK_SECONDS, LoopWatch
 
-# How long a beat may take before the session counts as gone.
+# How long a beat may take before its session counts as lost.
 _ANSWER_SECONDS = 3.0
-# How often the server is asked for a word between two beats. So it has always heard of us a moment
-# ago, and always soon waits for us to confirm its answer: whichever way a host is cut off, it
-# notices between 1.5 and 2 s later.
+# How often a query is sent between two beats. So the server has always received data from this
+# session a moment ago, and always soon waits for it to acknowledge an answer. Whichever way a host
+# is cut off, the server notices between 1.5 and 2 s later.
 _PING_SECONDS = 0.5
 _RENEW_SECONDS = 1_800.0
 
@@ -33,7 +33,7 @@ _log = logging.getLogger("penstock.worker")
 
 
 class Accepting(Protocol):
-    """What the heartbeat reports of the worker."""
+    """The part of the worker whose state the heartbeat reports."""
 
     @property
     def accepting(self) -> Sequence[str]:
@@ -73,12 +73,12 @@ class Heartbeat:
         self._thread.start()
 
     def adopt(self, worker: int) -> None:
-        """Beat for a new identity from now on."""
+        """Send beats for a new identity from now on."""
         self._worker = worker
         self._wake()
 
     def stop(self) -> None:
-        """End the thread and its session, soon."""
+        """Let the thread and its session end soon."""
         self._stopping = True
         self._wake()
 
@@ -88,7 +88,7 @@ class Heartbeat:
 
     def _wake(self) -> None:
         if self._loop is not None:
-            with suppress(RuntimeError):  # it has ended this moment
+            with suppress(RuntimeError):  # it has just ended
                 self._loop.call_soon_threadsafe(self._changed.set)
 
     def _run(self) -> None:
@@ -97,21 +97,21 @@ class Heartbeat:
             looking = self._loop.create_task(self._look_on())
             self._loop.run_until_complete(self._beat_on())
             looking.cancel()
-            # The session that was let go is closed in the loop's next round.
+            # The terminated session is closed in the loop's next round.
             self._loop.run_until_complete(asyncio.sleep(0))
         finally:
             self._loop.close()
 
     async def _look_on(self) -> None:
         while True:
-            if self._watch.look():
+            if self._watch.sample():
                 self._changed.set()
             await asyncio.sleep(TICK_SECONDS)
 
     async def _report(self, workers: Workers, worker: int) -> None:
-        """Whether the loop stands still, and how long it did."""
+        """Report whether the loop stands still, and for how long it did."""
         for standstill in self._watch.reports():
-            # As it is now: the loop may go on while this is written.
+            # Read first: the loop may go on while this is written.
             over = standstill.over
             async with asyncio.timeout(_ANSWER_SECONDS):
                 owns = await workers.report_blocked_loop(
@@ -126,13 +126,14 @@ class Heartbeat:
             conn: asyncpg.Connection | None = None
             try:
                 async with asyncio.timeout(_ANSWER_SECONDS):
-                    # A standby that hangs stops commits for as long as it likes, and no heart.
+                    # A standby that hangs may delay commits for any time, but must not delay
+                    # heartbeats.
                     conn = await open_session(self._dsn, name="penstock heartbeat", local=True)
-                # Told at once, not at the next beat: upkeep gives workers a moment to come back.
+                # At once, not at the next beat: upkeep gives workers only a moment to reconnect.
                 conn.add_termination_listener(lambda _: self._changed.set())
                 await self._beat(conn)
                 tries = 0
-            except Exception as error:  # noqa: BLE001  # without it, everything here is lost
+            except Exception as error:  # noqa: BLE001  # without beats, jobs are lost
                 _log.info("no heartbeat: %s", type(error).__name__)
                 tries += 1
                 await wait_before_reconnect(tries)
@@ -141,17 +142,18 @@ class Heartbeat:
                     conn.terminate()
 
     async def _beat(self, conn: asyncpg.Connection) -> None:
-        """On this session, until it is old or we are told something."""
+        """Send beats on this session, until it is old or something has changed."""
         workers = Workers(fetching(conn))
         renew_at = time.monotonic() + _RENEW_SECONDS
         worker = 0
         while not self._stopping and time.monotonic() < renew_at:
-            # A session keeps the key of an identity given up; nobody asks for it any more.
+            # A session keeps the lock of an identity that was given up; no session asks for it any
+            # more.
             new = self._locks and worker != self._worker
             worker = self._worker
             async with asyncio.timeout(_ANSWER_SECONDS):
                 alive = not new or await workers.lock(worker)
-                # A worker that does not stay says nothing: nobody may rely on it.
+                # A bounded run reports no queues: nothing may rely on it.
                 queues = self._accepting.accepting if self._accepting and self._locks else ()
                 alive = alive and await workers.beat(worker, queues)
             if not alive and worker == self._worker:
@@ -162,7 +164,7 @@ class Heartbeat:
             await self._pause(conn)
 
     async def _pause(self, conn: asyncpg.Connection) -> None:
-        """Until the next beat is due, or there is news. A late one says what may be the matter."""
+        """Wait until the next beat is due, or something changes; log why a beat may be late."""
         due = time.monotonic() + self._every_seconds
         while (left := due - time.monotonic()) > 0:
             with suppress(TimeoutError):
@@ -172,15 +174,16 @@ class Heartbeat:
                 asked = time.monotonic()
                 async with asyncio.timeout(_ANSWER_SECONDS):
                     await fetching(conn)("select 1", ())
-                # A slow server is no handler: what it took beyond the moment does not count.
+                # A slow server is no handler's fault: time spent on its answer does not count as
+                # late.
                 due += max(0.0, time.monotonic() - max(due, asked))
         else:
             late = time.monotonic() - due
             if late > self._lease_seconds / 3:
                 _log.warning(
-                    "a heartbeat was %.1f s late: a handler kept the interpreter to itself. "
-                    'Declare such a handler with isolation="process", or its jobs may be taken '
-                    "from it.",
+                    "a heartbeat was %.1f s late: a handler kept the interpreter lock. Declare"
+                    ' such a handler with isolation="process", or its jobs may be given to other'
+                    " workers.",
                     late,
                 )
         self._changed.clear()

@@ -1,4 +1,4 @@
-"""The worker's identity: registered, kept alive by two sessions, lost now and then, and renewed."""
+"""The worker's identity: registered, kept alive by two sessions, renewed when it is lost."""
 
 import asyncio
 import logging
@@ -26,7 +26,7 @@ _log = logging.getLogger("penstock.worker")
 
 
 class Registration:
-    """One identity after the other. When one is lost, the attempts under it are stopped."""
+    """Has one identity after the other. When one is lost, the attempts under it are stopped."""
 
     def __init__(  # noqa: PLR0913  # all named
         self,
@@ -56,18 +56,18 @@ class Registration:
             on_lost=lambda worker: self._loop.call_soon_threadsafe(self.lose, worker),
             watch=watch,
         )
-        self._ended = False
+        self._is_over = False
         self.worker: int | None = None
 
     async def begin(self, accepting: Accepting) -> None:
-        """Register, and begin the heartbeat, which reports what the worker would accept."""
+        """Register, and begin the heartbeat, which reports which queues the worker accepts."""
         self.worker = await self._register()
         self._watch.start()
         self._heartbeat.start(self.worker, accepting)
         self._known.set()
 
     async def identity(self, *, unless: asyncio.Event) -> int:
-        """The present identity; waits for the next one. 0 when `unless` happens before."""
+        """The present identity; if it was lost, wait for the next. 0 if `unless` is set first."""
         while self.worker is None:
             waits = [asyncio.ensure_future(event.wait()) for event in (self._known, unless)]
             await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
@@ -78,8 +78,8 @@ class Registration:
         return self.worker
 
     def lose(self, worker: int) -> None:
-        """The identity was given up: what runs under it is no longer ours. Register again."""
-        if worker != self.worker or self._ended:
+        """Stop the attempts of an identity that was given up, and register again."""
+        if worker != self.worker or self._is_over:
             return
         self.worker = None
         self._known.clear()
@@ -91,7 +91,7 @@ class Registration:
         while self.worker is None:
             try:
                 self.worker = await self._register()
-            except Exception as error:  # noqa: BLE001  # without an identity there is no work
+            except Exception as error:  # noqa: BLE001  # no work without an identity
                 _log.info("not registered again yet: %s", error_location(error))
                 tries += 1
                 await wait_before_reconnect(tries)
@@ -99,12 +99,13 @@ class Registration:
         self._known.set()
 
     async def hold(self, conn: asyncpg.Connection) -> None:
-        """Hold our key on a second session, upkeep's, as the heartbeat does on its own.
+        """Lock the identity's key on a second session, upkeep's; the heartbeat locks it on its own.
 
-        Asked again and again: identity and session may both be new. Not on the session that
-        listens: what others tell it would begin the wait for a host that is gone anew.
+        Called before each pass, since identity and session may both be new. The session that
+        listens is not used: notifications from others would restart the server's wait for a host
+        that is gone.
         """
-        # What our own loop has held up is not over its time: it goes on first.
+        # First report how long this worker's own loop stood still: that time must not count.
         await self._watch.all_reported()
         worker = self.worker
         if worker is None or self._held == (conn, worker):
@@ -117,15 +118,15 @@ class Registration:
             self.lose(worker)
 
     async def end(self) -> None:
-        """Unregister: what still runs is released at once."""
-        self._ended = True  # a beat that comes after this finds no lease, and that is no loss
+        """Unregister: attempts that still run are released at once."""
+        self._is_over = True  # a beat after this finds no lease, which is not a loss
         if self._again is not None:
             self._again.cancel()
         if self.worker is not None:
             await self._engine.workers.stop(self.worker)
 
     async def close(self) -> None:
-        """Without a thread of the loop's own: handlers may have taken them all."""
+        """Wait without a thread of the loop's pool: handlers may occupy all of them."""
         self._watch.stop()
         self._heartbeat.stop()
         ends = self._loop.time() + CLOSE_SECONDS

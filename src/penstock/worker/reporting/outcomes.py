@@ -1,9 +1,9 @@
 """Writes outcomes: all that are ready in one transaction, and none is lost.
 
 While one batch is being written the next gathers, so a slow job's outcome is written at once and
-thousands of fast ones share a commit. An outage keeps the batch; a batch that is refused is split
-until the bad row is found; an outcome whose account an app's open transaction has locked is written
-again a moment later, by itself, and then waits a little for the lock.
+thousands of fast jobs share a commit. An outage keeps the batch. A batch that is refused is split
+until the bad row is found. If an app's open transaction has locked the account of an outcome, that
+outcome is written again a moment later on its own connection, and then waits a little for the lock.
 """
 
 import asyncio
@@ -23,7 +23,7 @@ from penstock.worker.reporting.progress import ProgressWriter, in_halves
 
 BATCH = 500
 LATER_SECONDS = 5.0
-# How many locked accounts are waited for at once.
+# For how many locked accounts outcomes wait at once.
 PATIENT_ACCOUNTS = 3
 
 _log = logging.getLogger("penstock.worker")
@@ -32,7 +32,7 @@ Waiting = tuple[Attempt, OutcomeRow]
 
 
 class OutcomeWriter:
-    """The only writer of outcomes. It settles each attempt whose outcome the database knows."""
+    """The only writer of outcomes. It settles each attempt whose outcome the database has."""
 
     def __init__(self, progress: ProgressWriter, attempts: OpenAttempts) -> None:
         self._progress = progress
@@ -52,15 +52,15 @@ class OutcomeWriter:
 
     @property
     def backlog(self) -> int:
-        """How many are not written yet."""
+        """How many outcomes are not written yet."""
         return self._open
 
     async def all_written(self) -> None:
-        """Wait until nothing is left to write."""
+        """Wait until all outcomes are written."""
         await self._all_written.wait()
 
     async def run(self) -> None:
-        """For ever: the outcomes that need no lock that somebody else holds."""
+        """Write, for ever, the outcomes that wait for no lock."""
         while True:
             await self._ready.wait()
             self._ready.clear()
@@ -68,10 +68,11 @@ class OutcomeWriter:
                 await in_halves(_next_batch(self._waiting), self._write, self._refuse)
 
     async def write_locked(self) -> None:
-        """For ever, beside `run`: outcomes whose account was locked again and again.
+        """Write, for ever, the outcomes whose account was locked again and again.
 
-        Where many callers queue for an account, a try without a wait finds it locked for seconds. A
-        few accounts at a time are waited for, on connections of their own: no other outcome waits.
+        If many callers queue for an account, a try without a wait finds it locked for seconds.
+        Outcomes wait for a few accounts at a time, on separate connections, so that other outcomes
+        do not wait.
         """
         async with asyncio.TaskGroup() as group:
             for _ in range(PATIENT_ACCOUNTS):
@@ -102,12 +103,12 @@ class OutcomeWriter:
             self._all_written.set()
 
     def _refuse(self, waiting: Waiting, error: Exception) -> None:
-        """No outcome may be lost: write another one, or the same one later."""
+        """Write another outcome, or the same one later: no outcome may be lost."""
         attempt, row = waiting
         if _is_final(error) and row.outcome != "failed":
             self._enqueue_later(*_unfit(attempt, error))
             return
-        # A deadlock, a full disk, a server that only reads: it may pass.
+        # A deadlock, a full disk, a read-only server: it may pass.
         attempt.refusals += 1
         seconds = min(LATER_SECONDS, LOCKED_SECONDS * 2**attempt.refusals)
         self._enqueue_later(attempt, row, seconds)
@@ -118,7 +119,7 @@ class OutcomeWriter:
         )
 
     async def _write(self, batch: Sequence[Waiting]) -> None:
-        """Write, however long the database is unavailable."""
+        """Write the batch, however long the database is unavailable."""
         attempts = [attempt for attempt, _ in batch]
 
         async def finish() -> dict[UUID, str]:
@@ -135,13 +136,13 @@ class OutcomeWriter:
         settled = []
         for attempt, row in batch:
             verdict = unsettled.get(row.job_id)
-            if verdict == "busy":
+            if verdict == "locked":
                 attempt.lock_misses += 1
                 self._enqueue_later(attempt, row)
                 continue
             if verdict == "stale":
                 _log.info(
-                    "an outcome came too late to count, or was written before",
+                    "an outcome came too late to count, or had already been written",
                     extra={"job": row.job_id, "attempt": row.attempt},
                 )
             settled.append(attempt)
@@ -154,13 +155,13 @@ class OutcomeWriter:
 
 
 def _next_batch(waiting: deque[Waiting]) -> list[Waiting]:
-    """Of one identity: a worker that was lost and registered again has two."""
+    """Take outcomes of one identity: a worker that was lost and registered again has two."""
     worker = waiting[0][0].worker
     batch: list[Waiting] = []
     jobs: set[UUID] = set()
     while waiting and len(batch) < BATCH and waiting[0][0].worker == worker:
         job = waiting[0][1].job_id
-        if job in jobs:  # two attempts of one job: verdicts come by job
+        if job in jobs:  # two attempts of one job: verdicts are returned by job
             break
         jobs.add(job)
         batch.append(waiting.popleft())
@@ -168,15 +169,15 @@ def _next_batch(waiting: deque[Waiting]) -> list[Waiting]:
 
 
 def _is_final(error: Exception) -> bool:
-    """Whether the database will never take it: we refuse it, or it cannot be stored."""
+    """Whether the database will never accept it: Penstock refuses it, or it cannot be stored."""
     return isinstance(
         error, Refused | asyncpg.DataError | asyncpg.ProgramLimitExceededError
     ) and not isinstance(error, Conflict)
 
 
 def _unfit(attempt: Attempt, error: Exception) -> Waiting:
-    """Its result cannot be stored: a bug of the handler, in words that do not quote it."""
+    """Fail an attempt whose result cannot be stored; the message does not quote the result."""
     failed = Failed(
-        Error("bug", f"its end cannot be stored ({type(error).__name__})", retryable=False)
+        Error("bug", f"its outcome cannot be stored ({type(error).__name__})", retryable=False)
     )
     return attempt, outcome_row(attempt.claimed, failed, units=attempt.units)

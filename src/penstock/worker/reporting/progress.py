@@ -1,9 +1,9 @@
 """Writes what handlers report while they run, for all attempts at once.
 
 A handler reports a stage, progress or text and goes on; it does not wait for the database. The
-latest of each attempt is written at most every PACE seconds, in one call for all attempts, fenced
-like an outcome. Texts that follow one another become one chunk. Only a kept step waits until it is
-safe.
+latest report of each attempt is written at most every PACE seconds, in one call for all attempts,
+fenced like an outcome. Texts that follow one another become one chunk. Only a kept step waits until
+it is stored.
 """
 
 import asyncio
@@ -27,9 +27,9 @@ from penstock.worker.attempts.threads import Threads
 from penstock.worker.event_loop.loop_watch import LoopWatch
 
 PACE_SECONDS = 0.1
-# A chunk that has grown to this length is not added to any more.
+# Nothing is appended to a chunk that has reached this length.
 CHUNK_CHARACTERS = 8_192
-# An attempt that has emitted more than this and could not be written has to wait.
+# An attempt that has emitted more than this, not yet written, has to wait.
 BACKLOG_CHARACTERS = 262_144
 
 _log = logging.getLogger("penstock.worker")
@@ -41,7 +41,7 @@ T = TypeVar("T")
 class _Chunk:
     seq: int
     text: str | None
-    """Words that are still added to; else `encoded` is what was emitted, as it was then."""
+    """Text that may still be appended to; if None, `encoded` is the JSON that was emitted."""
     encoded: str
 
 
@@ -64,15 +64,15 @@ async def in_halves(
     write: Callable[[Sequence[T]], Awaitable[None]],
     refuse: Callable[[T, Exception], None],
 ) -> None:
-    """Write rows together; those that are refused in halves, so that no row takes others along.
+    """Write rows together; if they are refused, write each half, so that only bad rows are lost.
 
-    `refuse` gets the row that is refused by itself.
+    `refuse` gets each row that is refused when written alone.
     """
     try:
         await write(rows)
     except DATABASE_UNAVAILABLE:
         raise
-    except Exception as error:  # noqa: BLE001  # no row may be lost, whatever it is
+    except Exception as error:  # noqa: BLE001  # whatever the error is, no row may be lost
         if len(rows) == 1:
             refuse(rows[0], error)
             return
@@ -81,7 +81,7 @@ async def in_halves(
 
 
 class ProgressWriter:
-    """Collects what attempts report. All of it runs in the worker's loop."""
+    """Collects attempts' reports. All of it runs in the worker's loop."""
 
     def __init__(
         self,
@@ -94,7 +94,7 @@ class ProgressWriter:
         self.loop = loop
         self.watch = watch
         self.step_threads = step_threads
-        """For steps of async handlers that are plain functions."""
+        """Run steps of async handlers that are plain functions."""
         self.notifier = engine.events.notifier()
         """Notifies watchers after attempts, progress and outcomes were written."""
         self._pending: dict[Attempt, _Pending] = {}
@@ -111,11 +111,11 @@ class ProgressWriter:
         self._of(attempt).progress = text
 
     def units(self, attempt: Attempt, units: int) -> None:
-        """How much was delivered: what is charged if the job is cancelled now."""
+        """Record how much was delivered: the charge if the job is cancelled now."""
         self._of(attempt).units = units
 
     def chunk(self, attempt: Attempt, text: str | None, encoded: str) -> None:
-        """Words, which may be added to the last ones, or (`text` None) any other JSON."""
+        """Add text, which may be appended to the last chunk, or (`text` None) any other JSON."""
         pending = self._of(attempt)
         pending.size += len(encoded)
         if text is not None and pending.chunks:
@@ -136,13 +136,13 @@ class ProgressWriter:
         return pending is not None and pending.size > BACKLOG_CHARACTERS
 
     def leave_units(self, attempt: Attempt) -> None:
-        """It has ended, and the end says its units, too: no write of their own for them alone."""
+        """Drop a report of units alone: the handler has returned, and the outcome has its units."""
         pending = self._pending.get(attempt)
         if pending is not None and pending.only_units:
             del self._pending[attempt]
 
     async def run(self) -> None:
-        """Write what is due, at a pace, for ever."""
+        """Write pending reports, at a pace, for ever."""
         while True:
             await self._due.wait()
             self._due.clear()
@@ -156,7 +156,7 @@ class ProgressWriter:
             await self.flush()
 
     async def flush(self) -> None:
-        """Write everything now. What an outage stops is kept, and newer words win."""
+        """Write everything now. When the database is unavailable, reports stay; newer ones win."""
         async with self._writing:
             self._on_its_way, self._pending = self._pending, {}
             try:
@@ -171,9 +171,9 @@ class ProgressWriter:
                 self._written = asyncio.Event()
 
     def _drop(self, attempt: Attempt, error: Exception) -> None:
-        """Its reports are refused: those of the other attempts must not be lost with them."""
+        """Drop the refused reports of one attempt, so that those of the others are written."""
         _log.warning(
-            "what a job said while it runs could not be written: %s",
+            "a running job's reports could not be written: %s",
             error_location(error),
             extra={"job": attempt.claimed.id},
         )
@@ -218,7 +218,7 @@ class ProgressWriter:
             attempt = by_id[job_id]
             if verdict == "stale":
                 attempt.stop("lost")
-            elif verdict == "busy":
+            elif verdict == "locked":
                 self._put_back(attempt, reports[attempt])
             elif cancel:
                 attempt.cancel()
@@ -226,7 +226,7 @@ class ProgressWriter:
             self._on_its_way.pop(attempt, None)
 
     async def keep_step(self, attempt: Attempt, name: str, text: str) -> None:
-        """Keep a step's result. Returns when it is safe, however long the database is away."""
+        """Keep a step's result. Return when it is stored, even if the database is unavailable."""
         claimed, keep = attempt.claimed, self.engine.progress.keep_step
         while (
             verdict := await until_available(
@@ -240,14 +240,14 @@ class ProgressWriter:
         attempt.progressed = self.loop.time()
 
     async def read_steps(self, attempt: Attempt) -> None:
-        """Have what earlier attempts have kept; of a first attempt, nothing, without a look."""
+        """Read the steps that earlier attempts kept; a first attempt does not ask the database."""
         if not attempt.steps_read:
             read = self.engine.progress.read_steps
             attempt.steps.update(await until_available(lambda: read(attempt.claimed.id)))
             attempt.steps_read = True
 
     def _of(self, attempt: Attempt) -> _Pending:
-        if attempt.ended:
+        if attempt.returned:
             raise LeaseLost
         attempt.progressed = self.loop.time()
         self._due.set()

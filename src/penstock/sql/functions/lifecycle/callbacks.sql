@@ -2,7 +2,7 @@
 -- verdict:
 --   accepted   it took effect          duplicate  the attempt had settled already
 --   stale      of an older attempt     unknown    no such job
---   invalid    the token is wrong      busy       an app's transaction locks the account: try again
+--   invalid    the token is wrong      locked     an app's transaction locks the account: try again
 -- Outcomes that an item may give: succeeded, failed, retry, provisional and deferred, as a worker
 -- reports them of a call; and progress, after which the attempt goes on.
 
@@ -82,7 +82,7 @@ begin
         v_started[v_item.n] := v_item.started_at;
       end if;
     end if;
-    outcome := case v_verdict when 'done' then 'accepted' when 'busy' then 'busy'
+    outcome := case v_verdict when 'done' then 'accepted' when 'locked' then 'locked'
       else penstock._why_stale(v_item.id, v_item.attempt) end;
     return next;
   end loop;

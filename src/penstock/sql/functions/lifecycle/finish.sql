@@ -4,7 +4,7 @@
 -- alone settles attempts and frees slots. Verdicts:
 --   done    it took effect; `status` is the new status of the job
 --   stale   the job or the attempt is no longer the caller's: nothing changed (L3)
---   busy    an app's open transaction locks the account: nothing changed, try again
+--   locked  an app's open transaction locks the account: nothing changed, try again
 -- Outcomes that a caller may give: succeeded, failed, cancelled, retry (a failure that may be tried
 -- again), provisional (a failure that the provider may have caused, see circuit.sql), deferred (the
 -- provider's fault: no failure), snoozed (the handler asked for it: no failure), released (not
@@ -163,12 +163,12 @@ begin
   return query
   select u.id,
     case when d.id is not null then 'done'
-      when j.attempt = u.attempt -- guard: busy, fence
-        and j.status in ('running', 'awaiting') -- guard: busy, started
-        and (p_worker is null or j.worker_id is not distinct from p_worker) -- guard: busy, owner
-        and (p_callback is null -- guard: busy, token
+      when j.attempt = u.attempt -- guard: locked, fence
+        and j.status in ('running', 'awaiting') -- guard: locked, started
+        and (p_worker is null or j.worker_id is not distinct from p_worker) -- guard: locked, owner
+        and (p_callback is null -- guard: locked, token
           or j.callback_hash is not distinct from p_callback)
-        then 'busy'
+        then 'locked'
       else 'stale' end,
     coalesce(d.status, j.status)
   from unnest(p_jobs, p_attempts) u (id, attempt)
@@ -293,7 +293,7 @@ end
 $$;
 
 -- Settles attempts as their worker reports. Safe to repeat: a report that took effect before is
--- stale now. p_wait: how long to wait for each account, for attempts that were busy before.
+-- stale now. p_wait: how long to wait for each account, for attempts that were locked before.
 -- p_effects, p_retry_afters, p_addresses: what a failure means for the circuit, see circuit.sql.
 create or replace function penstock.finish_jobs(
   p_worker bigint, p_jobs uuid[], p_attempts integer[], p_outcomes text[],

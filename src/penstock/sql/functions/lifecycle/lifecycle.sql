@@ -267,7 +267,7 @@ begin
   then
     perform penstock._refuse(422, 'invalid_token', 'a token needs 16 characters or more', 'token');
   end if;
-  -- Like finish_jobs, this does not wait for an app that has asked to cancel one of them: busy.
+  -- Like finish_jobs, this does not wait for an app that has asked to cancel one of them: locked.
   return query
   with locked as materialized (
     select j.id, t.token from unnest(p_jobs, p_attempts, p_tokens) t (id, attempt, token)
@@ -286,9 +286,9 @@ begin
     returning j.id
   )
   select t.id, case when g.id is not null then 'done'
-    when j.attempt = t.attempt -- guard: busy, fence
-      and j.worker_id = p_worker -- guard: busy, owner
-      then 'busy'
+    when j.attempt = t.attempt -- guard: locked, fence
+      and j.worker_id = p_worker -- guard: locked, owner
+      then 'locked'
     else 'stale' end
   from unnest(p_jobs, p_attempts) t (id, attempt)
   left join handed_over g on g.id = t.id left join penstock.job j on j.id = t.id;

@@ -1,6 +1,6 @@
 -- What an attempt reports while it runs: stage, progress, chunks, kept steps. Each write is fenced
 -- like finish_jobs (L3) and postpones the time at which upkeep takes the attempt for stuck. None of
--- them waits for a locked row. Verdicts as in finish.sql: done, stale, busy.
+-- them waits for a locked row. Verdicts as in finish.sql: done, stale, locked.
 
 -- The deadline at which upkeep recovers an attempt that reports now. A worker has five seconds to
 -- report a timeout itself.
@@ -58,7 +58,7 @@ begin
   )
   select t.id, case when m.id is not null then 'done'
     when j.attempt = t.attempt and (j.worker_id = p_worker or j.callback_hash = t.callback)
-      then 'busy'
+      then 'locked'
     else 'stale' end,
     coalesce(m.cancel, false)
   from reported t
