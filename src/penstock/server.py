@@ -109,7 +109,7 @@ class AppRunner:
             await drive.end(queue)
         finally:
             conn.terminate()
-        # One that would not end is neither: the lease settles it.
+        # A job whose handler did not stop counts as neither: it is recovered after its lease.
         return Worked(max(0, ran.processed - ran.released), ran.released)
 
     def leave(self) -> None:

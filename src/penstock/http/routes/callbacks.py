@@ -258,7 +258,7 @@ async def _remember_and_resolve(backend: Backend, items: Sequence[Item], signed:
 
 
 async def _resolve_many(backend: Backend, items: Sequence[Item]) -> list[str]:
-    """Their outcomes in order; jobs whose account is locked are tried for a while."""
+    """Return the outcomes in order; retry jobs whose account is locked for a while."""
     outcomes = ["locked"] * len(items)
     left = list(range(len(items)))
     deadline = time.monotonic() + PATIENCE_SECONDS

@@ -96,8 +96,11 @@ begin
   if v_id is null then
     v_queue := penstock._find_queue(p_queue); -- raises unknown_queue
   end if;
-  -- One statement for all reads: each separate one costs a claim of a single job a twentieth more.
-  select q as queue, w.id is not null as alive, w.kinds,
+  -- All that is looked at in one statement: each of its own costs a single claim a twentieth. So
+  -- would the queue as a whole row.
+  select q.paused_at is not null as paused, q.timeout, q.stuck_after,
+    q.concurrency is not null or q.rate_count is not null as limited,
+    w.id is not null as alive, w.kinds,
     array(
       select u.id from unnest(w.kinds) u (id)
       where exists (
@@ -144,8 +147,8 @@ begin
     return;
   end if;
   if v_state.expired then -- guard: expired
-    -- Some expired jobs are left: nothing starts before they are gone.
-    if penstock.expire_jobs(v_queue.id, 1000) = 1000 then
+    -- So many that some are left: nothing is started before they are gone.
+    if penstock.expire_jobs(v_id, 1000) = 1000 then
       return; -- guard: all expired
     end if;
   end if;
@@ -169,17 +172,17 @@ begin
       select from penstock.job j
       where j.queue_id = v_id and j.kind_id = any (v_kinds) and j.status = 'queued')
     then
-      -- Only deferred probes are left, and no other job can try before them.
-      perform penstock._release_deferred_probes(v_queue.id, v_now, 1);
-      perform penstock.stage_due_jobs(v_queue.id, 1);
+      -- All have tried, and there is nobody to try before them.
+      perform penstock._release_deferred_probes(v_id, v_now, 1);
+      perform penstock.stage_due_jobs(v_id, 1);
     end if;
   end if;
 
   v_job := coalesce(p_job,
     case when v_probe then penstock._other_probe(v_id, v_kinds) end);
   if v_job is not null then
-    v_jobs := penstock._choose_one(v_queue.id, v_kinds, v_job);
-    -- If another transaction has locked the chosen probe, any job may be the probe.
+    v_jobs := penstock._choose_one(v_id, v_kinds, v_job);
+    -- Somebody else has it at this moment: any job will do.
     v_job := coalesce(v_jobs[1], p_job);
   end if;
   -- Jobs that were staged since are not in the answer of the first statement.
@@ -218,8 +221,8 @@ begin
     status = 'running', attempt = j.attempt + 1, version = j.version + 1, worker_id = p_worker,
     slots_held = v_gated::integer + case when j.lane >= 0 then 2 else 0 end,
     started_at = v_now, updated_at = v_now, progressed_at = null, expires_at = null,
-    timeout_at = v_now + coalesce(j.timeout, k.timeout, v_queue.timeout),
-    -- The worker itself stops an attempt at its timeout; recovery follows a little later.
+    timeout_at = v_now + coalesce(j.timeout, k.timeout, v_state.timeout),
+    -- The worker itself stops what is over its time; upkeep comes a little later.
     deadline_at = v_now + least(
       coalesce(j.timeout, k.timeout, v_state.timeout) + interval '5 seconds',
       v_state.stuck_after),
