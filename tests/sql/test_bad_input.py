@@ -115,7 +115,7 @@ async def submit_job(conn: asyncpg.Connection, **arguments: Any) -> Any:
 
 
 @pytest.mark.parametrize("wrong", BAD)
-async def test_a_bad_job_is_refused_by_name_and_leaves_no_trace(
+async def test_an_invalid_job_is_refused_with_its_field_and_leaves_no_trace(
     ready: asyncpg.Connection, wrong: str
 ) -> None:
     """Input is validated on all fields, whoever calls."""
@@ -136,7 +136,7 @@ async def test_a_bad_job_is_refused_by_name_and_leaves_no_trace(
     assert await factory.contents(ready) == before
 
 
-async def test_what_is_just_inside_the_bounds_is_accepted(ready: asyncpg.Connection) -> None:
+async def test_values_just_within_the_bounds_are_accepted(ready: asyncpg.Connection) -> None:
     longest = {
         "payload": {
             "deep": nested(62),
@@ -163,7 +163,7 @@ async def test_what_is_just_inside_the_bounds_is_accepted(ready: asyncpg.Connect
 
 
 @pytest.mark.parametrize("number", ["1e131000", "1e-16000", "-1e400", "0." + "1" * 400])
-async def test_a_number_that_prints_for_ever_is_refused(
+async def test_a_number_with_too_many_digits_is_refused(
     ready: asyncpg.Connection, number: str
 ) -> None:
     """jsonb would take it; every reader's JSON parser would choke on it."""
@@ -190,7 +190,7 @@ async def test_a_number_that_prints_for_ever_is_refused(
         ("run_at", "'2030-01-01'::timestamptz, delay_seconds => 5"),
     ],
 )
-async def test_moments_and_durations_that_are_none_are_refused(
+async def test_invalid_times_and_durations_are_refused(
     ready: asyncpg.Connection, field: str, value: str
 ) -> None:
     before = await factory.contents(ready)
@@ -218,7 +218,7 @@ async def test_moments_and_durations_that_are_none_are_refused(
         ({"topic": False}, "invalid_job", "topic"),
     ],
 )
-async def test_a_batch_in_json_names_what_is_of_the_wrong_type(
+async def test_a_batch_in_json_names_the_field_of_the_wrong_type(
     ready: asyncpg.Connection, job: dict[str, Any], code: str, field: str
 ) -> None:
     before = await factory.contents(ready)

@@ -8,7 +8,7 @@ from support.clock import Clock
 from support.shapes import Connect
 
 
-async def test_time_moves_for_everyone_when_told_to(clock: Clock, connect: Connect) -> None:
+async def test_time_moves_for_every_session(clock: Clock, connect: Connect) -> None:
     one, other = await connect(), await connect()
     before = await one.fetchval("select penstock.clock()")
     await clock.advance("5m")
@@ -17,7 +17,7 @@ async def test_time_moves_for_everyone_when_told_to(clock: Clock, connect: Conne
         assert timedelta(minutes=5) <= moved < timedelta(minutes=6)
 
 
-async def test_frozen_time_stands_and_still_moves_when_told_to(
+async def test_frozen_time_stands_until_it_is_advanced(
     clock: Clock, conn: asyncpg.Connection
 ) -> None:
     noon = datetime(2030, 1, 1, 12, tzinfo=UTC)

@@ -109,7 +109,7 @@ async def test_plans_made_for_few_jobs_are_dropped_when_there_are_thousands(
     assert not await conn.fetchval("select penstock._refresh_statistics()")
 
 
-async def test_the_planner_is_told_of_accounts_and_lanes(
+async def test_the_planner_gets_statistics_of_accounts_and_lanes(
     conn: asyncpg.Connection, worker: int
 ) -> None:
     """A class of customers that all come at once, each with a line of its own."""
@@ -127,7 +127,7 @@ async def test_the_planner_is_told_of_accounts_and_lanes(
     assert await factory.claim(conn, worker)
 
 
-async def test_who_tells_the_planner_does_not_wait_for_a_vacuum(
+async def test_refreshing_statistics_does_not_wait_for_a_vacuum(
     conn: asyncpg.Connection, worker: int, connect: Connect
 ) -> None:
     """Autovacuum holds this lock, and would be broken off for us."""
@@ -145,7 +145,7 @@ async def test_who_tells_the_planner_does_not_wait_for_a_vacuum(
     assert worker
 
 
-async def test_a_batch_that_was_cancelled_before_leaves_no_plan_that_reads_all(
+async def test_cancelling_one_job_leaves_no_plan_that_reads_all_jobs(
     conn: asyncpg.Connection, worker: int
 ) -> None:
     """What several calls share is planned by the first of them, whatever its settings."""
@@ -160,7 +160,7 @@ async def test_a_batch_that_was_cancelled_before_leaves_no_plan_that_reads_all(
     assert work.job_rows <= 500
 
 
-async def test_nothing_is_compiled_because_a_way_was_turned_off(conn: asyncpg.Connection) -> None:
+async def test_no_function_that_disables_a_plan_type_uses_jit(conn: asyncpg.Connection) -> None:
     """Before Postgres 18 the way that is left then costs ten billion, and JIT begins at 100,000.
 
     On a server with JIT, as most are, a submit took a second instead of a millisecond.

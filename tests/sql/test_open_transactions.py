@@ -9,7 +9,7 @@ from support.interleave import Step
 from support.shapes import Connect
 
 
-async def test_a_new_retention_stops_no_finish(conn: asyncpg.Connection, connect: Connect) -> None:
+async def test_a_new_retention_blocks_no_finish(conn: asyncpg.Connection, connect: Connect) -> None:
     """A partition of history is made beside its readers."""
     await factory.queue(conn)
     worker = await factory.worker(conn)
@@ -36,7 +36,7 @@ async def test_a_submit_holds_no_lock_on_history(conn: asyncpg.Connection) -> No
         assert held == []
 
 
-async def test_a_limit_that_returns_counts_after_the_finish_under_way(
+async def test_a_new_limit_counts_after_an_open_finish(
     conn: asyncpg.Connection, connect: Connect
 ) -> None:
     """Otherwise the gate keeps a slot of a job that is gone, and the queue stands still."""
@@ -58,7 +58,7 @@ async def test_a_limit_that_returns_counts_after_the_finish_under_way(
 
 
 @pytest.mark.parametrize("call", ["reconcile()", "edit_plan('free', '{\"per_hour\": 5}')"])
-async def test_upkeep_and_edits_leave_accounts_alone_that_they_need_not_touch(
+async def test_upkeep_and_edits_lock_only_the_accounts_that_they_change(
     conn: asyncpg.Connection, connect: Connect, call: str
 ) -> None:
     await factory.queue(conn)
@@ -75,7 +75,7 @@ async def test_upkeep_and_edits_leave_accounts_alone_that_they_need_not_touch(
         assert ended["verdict"] == "done"
 
 
-async def test_an_edit_that_cannot_have_its_locks_gives_up_by_itself(
+async def test_an_edit_gives_up_when_it_cannot_lock_the_rows(
     conn: asyncpg.Connection, connect: Connect
 ) -> None:
     """The first limit of a queue counts what runs, and an app holds one of those jobs."""
@@ -108,7 +108,7 @@ async def test_a_hand_over_does_not_wait_for_a_cancel(
     assert [row[0] for row in await conn.fetch(sql, *args)] == ["done", "stale"]
 
 
-async def test_due_jobs_of_a_busy_account_do_not_fill_the_pass(
+async def test_due_jobs_of_a_locked_account_do_not_fill_the_pass(
     conn: asyncpg.Connection, connect: Connect, clock: Clock
 ) -> None:
     await factory.queue(conn)
@@ -123,7 +123,7 @@ async def test_due_jobs_of_a_busy_account_do_not_fill_the_pass(
     assert await conn.fetchval("select penstock.stage_due_jobs(1, 3)") == 3
 
 
-async def test_lost_jobs_of_a_busy_account_do_not_fill_the_pass(
+async def test_lost_jobs_of_a_locked_account_do_not_fill_the_pass(
     conn: asyncpg.Connection, connect: Connect, clock: Clock
 ) -> None:
     await factory.queue(conn)
@@ -142,7 +142,7 @@ async def test_lost_jobs_of_a_busy_account_do_not_fill_the_pass(
     assert len(await conn.fetch("select * from penstock.recover_jobs(3)")) == 3
 
 
-async def test_retrying_a_scheduled_job_takes_nothing_else_along(
+async def test_retrying_a_scheduled_job_stages_no_other_job(
     conn: asyncpg.Connection, connect: Connect, clock: Clock
 ) -> None:
     """It runs now, before what came later; others that are due stay free for the workers."""
@@ -159,7 +159,7 @@ async def test_retrying_a_scheduled_job_takes_nothing_else_along(
     assert (await factory.claim(conn, worker))[0]["id"] == late
 
 
-async def test_so_many_expired_jobs_that_some_are_left_start_none_of_them(
+async def test_expired_jobs_that_are_left_by_a_pass_never_start(
     conn: asyncpg.Connection, clock: Clock
 ) -> None:
     await factory.queue(conn)
@@ -188,14 +188,14 @@ async def test_an_idempotency_key_means_the_same_in_every_time_zone(
     assert await conn.fetchval(sql) == "true"
 
 
-async def test_a_worker_of_an_earlier_life_shares_no_identity(conn: asyncpg.Connection) -> None:
+async def test_a_worker_never_has_the_id_of_an_earlier_one(conn: asyncpg.Connection) -> None:
     """Also when the tables were made anew in between: numbers are drawn, not counted."""
     numbers = [await factory.worker(conn) for _ in range(20)]
     assert len(set(numbers)) == 20
     assert min(numbers) > 1_000_000
 
 
-async def test_the_order_of_a_queue_waits_for_submits_under_way(
+async def test_a_change_of_a_queues_order_waits_for_open_submits(
     conn: asyncpg.Connection, connect: Connect
 ) -> None:
     await factory.queue(conn)

@@ -57,7 +57,7 @@ async def test_a_claim_touches_its_batch_not_the_backlog(
 
 
 @pytest.mark.timeout(600)
-async def test_a_claim_does_not_look_at_the_jobs_of_a_blocked_account(
+async def test_a_claim_does_not_read_the_jobs_of_a_blocked_account(
     conn: asyncpg.Connection, worker: int, scale: Scale
 ) -> None:
     """One account with 20,000 jobs (200,000) in front, of which one runs, and may."""
@@ -82,7 +82,7 @@ async def test_a_claim_does_not_look_at_the_jobs_of_a_blocked_account(
 
 
 @pytest.mark.timeout(600)
-async def test_a_claim_that_meets_full_accounts_closes_their_lanes_once(
+async def test_a_claim_closes_the_lanes_of_full_accounts_once(
     conn: asyncpg.Connection, worker: int
 ) -> None:
     """A cap that another queue has filled: 300 open lanes in front lead nowhere."""
@@ -104,7 +104,7 @@ async def test_a_claim_that_meets_full_accounts_closes_their_lanes_once(
 
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("accounts", [0, 500])
-async def test_a_finish_goes_by_primary_key_after_20000_finished_jobs(
+async def test_a_finish_uses_the_primary_key_after_20000_finished_jobs(
     conn: asyncpg.Connection, worker: int, accounts: int
 ) -> None:
     """Dead entries of 20,000 starts lie in every index on running rows; none is read."""
@@ -124,7 +124,7 @@ async def test_a_finish_goes_by_primary_key_after_20000_finished_jobs(
 
 
 @pytest.mark.timeout(600)
-async def test_a_recovery_looks_at_what_runs_not_at_what_waits(
+async def test_a_recovery_reads_running_jobs_and_no_waiting_ones(
     conn: asyncpg.Connection, scale: Scale
 ) -> None:
     """100 jobs of a lost worker, and 50,000 that wait behind them (1,000,000)."""
@@ -153,7 +153,7 @@ async def test_an_idle_claim_touches_a_handful_of_pages(
 
 
 @pytest.mark.timeout(600)
-async def test_an_end_told_twice_does_not_read_the_history(
+async def test_an_outcome_reported_twice_does_not_read_the_history(
     conn: asyncpg.Connection, worker: int, scale: Scale
 ) -> None:
     """After 5,000 finished jobs (100,000); a batch that came too late once took seconds of it."""

@@ -101,7 +101,9 @@ async def expected(migrated: str) -> list[Any]:
         await conn.close()
 
 
-async def test_every_verb_answers_the_same(conn: asyncpg.Connection, expected: list[Any]) -> None:
+async def test_every_call_returns_the_same_in_every_session(
+    conn: asyncpg.Connection, expected: list[Any]
+) -> None:
     """D3: also where the session is an app's, and nobody has set it right."""
     for name, value in ODD.items():
         await conn.execute("select set_config($1, $2, false)", name, value)

@@ -44,7 +44,7 @@ def storm(database: str, connect: Connect, clock: Clock, seed: int) -> Any:
 
 @pytest.mark.timeout(DEADLINE_SECONDS + 60)
 @pytest.mark.parametrize("concurrency", [7, 1])
-async def test_no_limit_is_exceeded_and_nothing_is_lost_in_a_storm(
+async def test_no_limit_is_exceeded_and_no_job_is_lost_in_a_storm(
     conn: asyncpg.Connection, storm: Any, scale: Scale, concurrency: int
 ) -> None:
     """M3, M4, G6, E9, S12, S13: 300 accounts that may run one job each; 5,000 jobs in full."""

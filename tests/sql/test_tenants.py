@@ -148,7 +148,7 @@ async def test_an_account_sees_all_of_its_own_and_nothing_else(
     assert {row["status"] for row in statuses} == {"queued", "running", "succeeded", "failed"}
 
 
-async def test_the_views_say_it_in_the_words_of_the_contract(
+async def test_the_views_have_the_columns_of_the_contract(
     tenant: Tenant, conn: asyncpg.Connection
 ) -> None:
     """G14, G15"""
@@ -173,7 +173,7 @@ async def test_the_views_say_it_in_the_words_of_the_contract(
     assert account["balance"] == lines[-1]["balance_after"]
 
 
-async def test_who_is_nobody_sees_nothing(tenant: Tenant) -> None:
+async def test_an_unknown_account_sees_nothing(tenant: Tenant) -> None:
     """G14: also not what belongs to nobody"""
     nothing = dict.fromkeys((*TABLES, *VIEWS), 0)
     for account in NOBODY:
@@ -186,7 +186,7 @@ async def test_who_is_nobody_sees_nothing(tenant: Tenant) -> None:
     assert await counts(tenant) == nothing
 
 
-async def test_a_connection_that_never_said_who_it_is_sees_nothing(
+async def test_a_connection_without_an_account_sees_nothing(
     tenant: Tenant, admin: asyncpg.Connection, database: str
 ) -> None:
     """G14"""
@@ -195,7 +195,7 @@ async def test_a_connection_that_never_said_who_it_is_sees_nothing(
         assert set((await counts(fresh)).values()) == {0}
 
 
-async def test_an_account_without_a_name_is_seen_by_nobody(
+async def test_nobody_sees_the_rows_of_an_erased_account(
     tenant: Tenant, conn: asyncpg.Connection
 ) -> None:
     """G14: an erased person's rows have no owner who could ask for them"""
@@ -205,7 +205,7 @@ async def test_an_account_without_a_name_is_seen_by_nobody(
         assert set((await counts(tenant)).values()) == {0}, account
 
 
-async def test_a_batch_of_several_accounts_is_nobodys(
+async def test_a_batch_of_several_accounts_belongs_to_none(
     tenant: Tenant, conn: asyncpg.Connection
 ) -> None:
     """G14"""
@@ -228,7 +228,7 @@ async def test_a_plan_made_for_one_account_does_not_serve_another(tenant: Tenant
             assert found == ([account] if account in ("u1", "u2") else [])
 
 
-async def test_the_owner_takes_the_role_and_gives_it_back(
+async def test_the_owner_can_set_and_reset_the_role(
     tenant: Tenant, conn: asyncpg.Connection
 ) -> None:
     """G14: as an app does that has one connection for all; plans are not carried over either"""
@@ -249,7 +249,7 @@ async def test_the_owner_takes_the_role_and_gives_it_back(
     assert len(await statement.fetch()) == 3
 
 
-async def test_no_way_leads_to_another_role(tenant: Tenant, cluster: Cluster) -> None:
+async def test_a_tenant_cannot_change_to_another_role(tenant: Tenant, cluster: Cluster) -> None:
     """G14"""
     superuser = urlsplit(cluster.superuser_dsn("x")).username
     for sql in (
@@ -276,7 +276,7 @@ async def test_without_row_security_there_is_an_error_and_no_row(tenant: Tenant)
             await tenant.fetch(f"select * from penstock.{name}")
 
 
-async def test_nothing_is_written(tenant: Tenant, conn: asyncpg.Connection) -> None:
+async def test_a_tenant_cannot_write(tenant: Tenant, conn: asyncpg.Connection) -> None:
     """G14: not on any table or view, the own rows included"""
     before = await factory.contents(conn)
     relations = await conn.fetch(
@@ -329,7 +329,7 @@ async def test_nothing_is_written(tenant: Tenant, conn: asyncpg.Connection) -> N
     assert await factory.contents(conn) == before
 
 
-async def test_none_of_our_functions_can_be_called(
+async def test_a_tenant_can_call_no_other_function(
     tenant: Tenant, conn: asyncpg.Connection
 ) -> None:
     """G14, R-S2: identity is an argument of them, so whoever may call them is everybody"""
@@ -365,7 +365,7 @@ async def test_none_of_our_functions_can_be_called(
     assert await factory.contents(conn) == before
 
 
-async def test_nothing_leads_around_the_parent_of_the_partitions(
+async def test_a_tenant_cannot_read_partitions_directly(
     tenant: Tenant, conn: asyncpg.Connection
 ) -> None:
     """G14: a partition has no policy of its own"""
@@ -383,7 +383,7 @@ async def test_nothing_leads_around_the_parent_of_the_partitions(
     assert [row["topic"] for row in await tenant.fetch(sample)] == ["u1"]
 
 
-async def test_everything_else_is_closed(tenant: Tenant, conn: asyncpg.Connection) -> None:
+async def test_a_tenant_can_read_no_other_table(tenant: Tenant, conn: asyncpg.Connection) -> None:
     """G14"""
     relations = await conn.fetch(
         "select relname from pg_class where relnamespace = 'penstock'::regnamespace"
@@ -401,7 +401,7 @@ async def test_everything_else_is_closed(tenant: Tenant, conn: asyncpg.Connectio
             await tenant.execute(f"select {column} from penstock.kind")
 
 
-async def test_a_copy_holds_what_the_query_would(tenant: Tenant) -> None:
+async def test_a_copy_has_the_rows_of_the_query(tenant: Tenant) -> None:
     """G14"""
     for table in TABLES:
         whole, queried = BytesIO(), BytesIO()
@@ -421,7 +421,7 @@ async def test_a_copy_holds_what_the_query_would(tenant: Tenant) -> None:
         assert b"nobody" not in own
 
 
-async def test_what_the_planner_knows_of_others_is_not_told(
+async def test_statistics_about_other_accounts_are_not_visible(
     tenant: Tenant, conn: asyncpg.Connection
 ) -> None:
     """G14: the commonest payloads and topics are in its statistics"""
@@ -446,7 +446,7 @@ create operator pg_temp.=== (leftarg = text, rightarg = text, function = pg_temp
 """
 
 
-async def test_a_condition_that_tells_what_it_is_shown_is_shown_own_rows_only(
+async def test_a_condition_that_leaks_its_arguments_gets_own_rows_only(
     tenant: Tenant,
 ) -> None:
     """G14: a cheap function goes before other conditions, but not before whose row it is"""
@@ -513,7 +513,7 @@ set search_path = pg_temp, penstock, pg_catalog;
 TRAPPED = ("job", "ledger", "resolution", "kind", "plan", "recent_submit", "setting")
 
 
-async def test_a_tenants_own_objects_do_not_change_what_it_sees(tenant: Tenant) -> None:
+async def test_a_tenants_own_objects_do_not_change_the_rows_it_sees(tenant: Tenant) -> None:
     """G14, R-S4"""
     before = {name: await rows(tenant, name) for name in TABLES}
     views = await counts(tenant)
@@ -523,7 +523,7 @@ async def test_a_tenants_own_objects_do_not_change_what_it_sees(tenant: Tenant) 
     assert await tenant.fetchval("select id from penstock.my_account") == "u1"
 
 
-async def test_a_callers_own_objects_do_not_change_what_money_does(
+async def test_a_callers_own_objects_do_not_change_credits(
     admin: asyncpg.Connection, conn: asyncpg.Connection, clock: Clock, database: str
 ) -> None:
     """G14, R-S4: the functions run with the owner's rights, and read the owner's tables"""

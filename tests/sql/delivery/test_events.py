@@ -35,7 +35,7 @@ async def ended(conn: asyncpg.Connection, **fields: Any) -> UUID:
     return job
 
 
-async def test_jobs_that_changed_or_ended_are_found(
+async def test_jobs_that_changed_or_finished_are_found(
     conn: asyncpg.Connection, events: Events
 ) -> None:
     await factory.queue(conn)
@@ -83,7 +83,7 @@ async def test_a_scope_has_another_print_with_each_change(
     assert await look(events, scope, glance.fingerprint) is None, "of other scopes it says nothing"
 
 
-async def test_what_began_and_ended_since_is_among_the_newest(
+async def test_a_job_that_started_and_finished_since_is_among_the_newest(
     conn: asyncpg.Connection, events: Events, clock: Clock
 ) -> None:
     await factory.queue(conn)
@@ -117,7 +117,9 @@ async def test_an_accounts_print_covers_its_balance_and_plan(
     }
 
 
-async def test_what_is_foreign_may_not_be_watched(conn: asyncpg.Connection, events: Events) -> None:
+async def test_jobs_of_another_account_may_not_be_watched(
+    conn: asyncpg.Connection, events: Events
+) -> None:
     await factory.queue(conn)
     live = await factory.submit(conn, topic="b", account="u")
     over = await ended(conn, topic="a", account="u")
@@ -150,7 +152,9 @@ async def test_what_is_foreign_may_not_be_watched(conn: asyncpg.Connection, even
     ) == [False, True, False, True, False, False]
 
 
-async def test_chunks_come_in_order_after_a_place(conn: asyncpg.Connection, events: Events) -> None:
+async def test_chunks_are_returned_in_order_after_a_position(
+    conn: asyncpg.Connection, events: Events
+) -> None:
     await factory.queue(conn)
     job = await factory.submit(conn)
     rows = [(job, attempt, seq, {"n": seq}) for attempt in (1, 2) for seq in (1, 2, 3)]
@@ -179,7 +183,9 @@ async def test_a_batch_has_another_print_with_each_change(
     assert await events.batch_fingerprints([batch]) == prints[-1]
 
 
-async def test_dead_keys_are_told(conn: asyncpg.Connection, events: Events, clock: Clock) -> None:
+async def test_invalid_keys_are_returned(
+    conn: asyncpg.Connection, events: Events, clock: Clock
+) -> None:
     for name, expires in (("good", None), ("revoked", None), ("short", timedelta(minutes=1))):
         await conn.execute(
             "select penstock.create_key($1, 'app', $2, p_expires => $3)", name, b"-", expires
@@ -207,7 +213,7 @@ LOOKS = {
 }
 
 
-async def test_looks_do_not_read_the_jobs_that_nobody_watches(
+async def test_polls_do_not_read_jobs_that_nobody_watches(
     conn: asyncpg.Connection, scale: Scale
 ) -> None:
     """Counted in pages: tens of thousands of jobs live and ended, a few of them watched."""

@@ -63,7 +63,7 @@ async def ended(conn: asyncpg.Connection, outcome: str = "succeeded", **fields: 
     return job
 
 
-async def test_an_end_leaves_one_message_for_each_who_wants_it(conn: asyncpg.Connection) -> None:
+async def test_a_finished_job_has_one_delivery_for_each_address(conn: asyncpg.Connection) -> None:
     """E15: the app's own address, and that which the caller gave."""
     await queue(conn, MINE)
     job = await ended(conn, account="u1", webhook_url=THEIRS)
@@ -77,7 +77,7 @@ async def test_an_end_leaves_one_message_for_each_who_wants_it(conn: asyncpg.Con
     assert await conn.fetchval("select count(*) from penstock.job_webhook") == 0
 
 
-async def test_without_anybody_who_wants_it_nothing_is_written(conn: asyncpg.Connection) -> None:
+async def test_without_an_address_no_delivery_is_recorded(conn: asyncpg.Connection) -> None:
     await queue(conn)
     await ended(conn)
     assert await deliveries(conn) == []
@@ -131,7 +131,7 @@ async def _called_back(conn: asyncpg.Connection, _: Clock, job: UUID) -> None:
         (_called_back, "job.succeeded"),
     ],
 )
-async def test_every_way_to_end_is_told(
+async def test_every_way_to_finish_a_job_records_a_delivery(
     conn: asyncpg.Connection, clock: Clock, end: Any, event: str
 ) -> None:
     await queue(conn, MINE)
@@ -141,7 +141,7 @@ async def test_every_way_to_end_is_told(
     assert [(row["job_id"], row["event"]) for row in await deliveries(conn)] == [(job, event)] * 2
 
 
-async def test_an_end_that_is_undone_tells_nobody(conn: asyncpg.Connection) -> None:
+async def test_a_finish_that_is_rolled_back_records_no_delivery(conn: asyncpg.Connection) -> None:
     await queue(conn, MINE)
     worker = await factory.worker(conn)
     await factory.submit(conn, webhook_url=THEIRS)
@@ -155,7 +155,9 @@ async def test_an_end_that_is_undone_tells_nobody(conn: asyncpg.Connection) -> N
     assert len(await deliveries(conn)) == 2
 
 
-async def test_a_twin_does_not_change_whom_the_first_one_tells(conn: asyncpg.Connection) -> None:
+async def test_a_duplicate_submit_does_not_change_the_address_of_the_first(
+    conn: asyncpg.Connection,
+) -> None:
     await queue(conn)
     worker = await factory.worker(conn)
     rows = [
@@ -168,7 +170,7 @@ async def test_a_twin_does_not_change_whom_the_first_one_tells(conn: asyncpg.Con
     assert [row["url"] for row in await deliveries(conn)] == [THEIRS]
 
 
-async def test_a_job_that_is_retried_by_hand_tells_the_same_caller(
+async def test_a_job_retried_by_a_person_keeps_its_address(
     conn: asyncpg.Connection,
 ) -> None:
     await queue(conn)
@@ -191,7 +193,7 @@ async def test_a_job_that_is_retried_by_hand_tells_the_same_caller(
         "https://e.org/" + "x" * 2_000,
     ],
 )
-async def test_what_is_no_address_is_refused(conn: asyncpg.Connection, url: str) -> None:
+async def test_an_invalid_address_is_refused(conn: asyncpg.Connection, url: str) -> None:
     await queue(conn)
     with refused(422, "invalid_job", "webhook_url"):
         await factory.submit(conn, webhook_url=url)
@@ -199,7 +201,7 @@ async def test_what_is_no_address_is_refused(conn: asyncpg.Connection, url: str)
         await conn.execute("select penstock.declare_kind('q', 'q', $1)", {"webhook": url})
 
 
-async def test_a_message_is_tried_nine_times_with_growing_waits(
+async def test_a_delivery_is_tried_nine_times_with_growing_delays(
     conn: asyncpg.Connection, clock: Clock
 ) -> None:
     await clock.freeze()
@@ -224,7 +226,7 @@ async def test_a_message_is_tried_nine_times_with_growing_waits(
     assert (kept["tries"], kept["last_status"], kept["last_error"]) == (9, 500, "again")
 
 
-async def test_what_a_receiver_asks_for_is_waited_for_up_to_an_hour(
+async def test_a_delay_that_the_receiver_asks_for_is_kept_up_to_an_hour(
     conn: asyncpg.Connection, clock: Clock
 ) -> None:
     await clock.freeze()
@@ -239,14 +241,16 @@ async def test_what_a_receiver_asks_for_is_waited_for_up_to_an_hour(
         await clock.advance(wait)
 
 
-async def test_who_is_gone_is_not_asked_again(conn: asyncpg.Connection) -> None:
+async def test_a_receiver_that_no_longer_exists_is_not_tried_again(
+    conn: asyncpg.Connection,
+) -> None:
     await queue(conn, MINE)
     await ended(conn)
     [row] = await claim(conn)
     assert await report(conn, row, status=410, over=True) == "given_up"
 
 
-async def test_the_message_of_a_worker_that_died_is_due_when_its_lease_is_over(
+async def test_the_delivery_of_a_dead_worker_is_due_after_its_lease(
     conn: asyncpg.Connection, clock: Clock
 ) -> None:
     await queue(conn, MINE)
@@ -280,7 +284,7 @@ async def fill(conn: asyncpg.Connection, host: str, n: int) -> None:
     )
 
 
-async def test_the_backlog_of_one_host_holds_up_nobody_else(conn: asyncpg.Connection) -> None:
+async def test_the_backlog_of_one_host_delays_no_other(conn: asyncpg.Connection) -> None:
     """R-F22: two at once to each host, from all workers together; the others in turn."""
     await queue(conn)
     await ended(conn)
@@ -324,7 +328,7 @@ async def test_hosts_take_turns(conn: asyncpg.Connection, backlog: int) -> None:
     ]
 
 
-async def test_two_who_claim_at_once_never_take_the_same(
+async def test_two_concurrent_claims_never_take_the_same_delivery(
     conn: asyncpg.Connection, connect: Connect
 ) -> None:
     await queue(conn)
@@ -347,7 +351,7 @@ async def test_two_who_claim_at_once_never_take_the_same(
     assert len(taken) == len(set(taken)) == 80
 
 
-async def test_the_message_of_a_job_that_is_gone_is_given_up(
+async def test_the_delivery_of_a_removed_job_is_given_up(
     conn: asyncpg.Connection, clock: Clock
 ) -> None:
     await queue(conn, MINE, retention_seconds=3600)
@@ -361,7 +365,7 @@ async def test_the_message_of_a_job_that_is_gone_is_given_up(
         await conn.execute("select penstock.replay_delivery($1)", kept["id"])
 
 
-async def test_one_that_was_taken_or_given_up_can_be_sent_again(conn: asyncpg.Connection) -> None:
+async def test_a_delivered_or_given_up_webhook_can_be_replayed(conn: asyncpg.Connection) -> None:
     await queue(conn, MINE)
     await ended(conn)
     [row] = await claim(conn)
@@ -376,7 +380,7 @@ async def test_one_that_was_taken_or_given_up_can_be_sent_again(conn: asyncpg.Co
         await conn.execute("select penstock.replay_delivery($1)", uuid4())
 
 
-async def test_an_account_sees_its_own_and_not_the_operators_addresses(
+async def test_an_account_sees_its_own_addresses_and_not_the_operators(
     conn: asyncpg.Connection,
 ) -> None:
     """G14: foreign and unknown ids are answered alike."""
@@ -402,7 +406,7 @@ async def test_an_account_sees_its_own_and_not_the_operators_addresses(
         assert told["message"] == f"there is no webhook {webhook}"
 
 
-async def test_pages_of_a_list_follow_one_another(conn: asyncpg.Connection) -> None:
+async def test_pages_of_deliveries_follow_one_another(conn: asyncpg.Connection) -> None:
     await queue(conn, MINE)
     for _ in range(5):
         await ended(conn)
@@ -418,7 +422,7 @@ async def test_pages_of_a_list_follow_one_another(conn: asyncpg.Connection) -> N
             await conn.execute(f"select penstock.list_deliveries({wrong})")
 
 
-async def test_old_ones_leave_by_themselves(conn: asyncpg.Connection, clock: Clock) -> None:
+async def test_old_deliveries_are_deleted(conn: asyncpg.Connection, clock: Clock) -> None:
     await queue(conn, MINE, retention_seconds="forever")
     taken, gone, waiting = [await ended(conn) for _ in range(3)]
     for row in await claim(conn, limit=2):
@@ -432,7 +436,7 @@ async def test_old_ones_leave_by_themselves(conn: asyncpg.Connection, clock: Clo
     assert {row["job_id"] for row in await deliveries(conn)} == {waiting}
 
 
-async def test_a_batch_of_many_takes_its_addresses_along(conn: asyncpg.Connection) -> None:
+async def test_a_submit_of_many_jobs_keeps_their_addresses(conn: asyncpg.Connection) -> None:
     await queue(conn)
     rows = [
         {"kind": "q", "webhook_url": f"https://e.org/{n}" if n % 2 else None} for n in range(200)
@@ -444,7 +448,7 @@ async def test_a_batch_of_many_takes_its_addresses_along(conn: asyncpg.Connectio
     }
 
 
-async def test_an_exported_job_comes_back_with_its_address(conn: asyncpg.Connection) -> None:
+async def test_an_imported_job_keeps_its_address(conn: asyncpg.Connection) -> None:
     """F10: the schema goes and comes again, and whoever waits for the end is still told."""
     await queue(conn)
     job = await factory.submit(conn, webhook_url="https://caller.example/x")
