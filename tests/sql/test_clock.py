@@ -1,4 +1,4 @@
-"""The test clock itself: time stands, moves and runs as it is told, for every session alike."""
+"""The test clock: time stands, moves and runs in the same way for every session."""
 
 from datetime import UTC, datetime, timedelta
 

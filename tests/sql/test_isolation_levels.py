@@ -1,4 +1,4 @@
-"""Callers' own transactions at other isolation levels: right, or undone; never wrong."""
+"""Callers' own transactions at other isolation levels are right or fail; they are never wrong."""
 
 import asyncio
 from typing import Any, Literal
@@ -41,7 +41,7 @@ async def with_old_snapshot(app: asyncpg.Connection) -> None:
 async def call_after(
     conn: asyncpg.Connection, change: Call, app: asyncpg.Connection, level: Level, call: Call
 ) -> None:
-    """`call` in a transaction of the app that has begun before `change`."""
+    """Run `call` in a transaction of the app that began before `change`."""
     async with app.transaction(isolation=level):
         await with_old_snapshot(app)
         await conn.execute(*change)
@@ -69,7 +69,7 @@ async def test_a_submit_in_a_transaction_of_any_level_is_accepted(
 async def test_a_submit_does_not_use_an_old_version_of_a_queue(
     conn: asyncpg.Connection, connect: Connect, call: str, change: str, level: Level
 ) -> None:
-    """D3: a job with the old order's rank would stand at the wrong position for ever."""
+    """D3: a job with a rank by the old order would stay at the wrong position for ever."""
     await ground(conn)
     await conn.execute("select penstock.create_account('a')")
     await conn.execute("select penstock.grant_credits('a', 10)")
@@ -95,7 +95,7 @@ async def test_an_open_transaction_of_another_level_does_not_block_operators(
 async def test_the_second_of_two_concurrent_submits_fails_or_returns_the_same_job(
     conn: asyncpg.Connection, connect: Connect, call: str, level: Level
 ) -> None:
-    """D3: a twin, a first sight of an account, the last credits: committed while we waited."""
+    """D3: a duplicate, a new account, or the last credits were committed while we waited."""
     await ground(conn)
     if call == "priced":
         await conn.execute("select penstock.create_account('a')")
@@ -118,7 +118,7 @@ async def test_the_second_of_two_concurrent_submits_fails_or_returns_the_same_jo
 async def test_an_old_snapshot_does_not_exceed_a_plan(
     conn: asyncpg.Connection, connect: Connect, level: Level
 ) -> None:
-    """D3: three an hour; the fourth comes from a transaction that has seen only two."""
+    """D3: three an hour; the fourth submit is in a transaction that has seen only two."""
     await ground(conn)
     for _ in range(2):
         await conn.execute(SUBMITS["account"])
@@ -134,7 +134,7 @@ async def test_an_old_snapshot_does_not_exceed_a_plan(
 async def test_a_cancel_does_not_use_an_old_state_of_a_job(
     conn: asyncpg.Connection, connect: Connect, meanwhile: str, level: Level
 ) -> None:
-    """D3: the job has started, or has ended, since the transaction began."""
+    """D3: the job has started, or finished, since the transaction began."""
     await factory.queue(conn)
     worker = await factory.worker(conn)
     job = await factory.submit(conn)
@@ -155,7 +155,7 @@ async def test_a_retry_makes_one_job(
     await conn.execute("select penstock.cancel_job($1)", job)
     app = await connect()
     retry: Call = ("select penstock.retry_job($1)", job)
-    with pytest.raises(asyncpg.PostgresError) as told:
+    with pytest.raises(asyncpg.PostgresError) as refusal:
         await call_after(conn, retry, app, level, retry)
-    assert told.value.sqlstate in ("40001", "PS409")
+    assert refusal.value.sqlstate in ("40001", "PS409")
     assert await conn.fetchval("select count(*) from penstock.job") == 1

@@ -1,4 +1,4 @@
-"""An app may keep a transaction open for as long as it likes: it is in nobody else's way."""
+"""An app may keep a transaction open for as long as it likes: it blocks nobody else."""
 
 import asyncpg
 import pytest
@@ -10,7 +10,7 @@ from support.shapes import Connect
 
 
 async def test_a_new_retention_blocks_no_finish(conn: asyncpg.Connection, connect: Connect) -> None:
-    """A partition of history is made beside its readers."""
+    """A partition of history is made without waiting for readers."""
     await factory.queue(conn)
     worker = await factory.worker(conn)
     await factory.submit(conn)
@@ -21,8 +21,8 @@ async def test_a_new_retention_blocks_no_finish(conn: asyncpg.Connection, connec
         await operator.execute(
             "select penstock.edit_queue('q', $1)", {"retention_seconds": 3 * 86_400}
         )
-        [ended] = await factory.finish(conn, worker, started)
-        assert ended["verdict"] == "done"
+        [settled] = await factory.finish(conn, worker, started)
+        assert settled["verdict"] == "done"
 
 
 async def test_a_submit_holds_no_lock_on_history(conn: asyncpg.Connection) -> None:
@@ -39,12 +39,12 @@ async def test_a_submit_holds_no_lock_on_history(conn: asyncpg.Connection) -> No
 async def test_a_new_limit_counts_after_an_open_finish(
     conn: asyncpg.Connection, connect: Connect
 ) -> None:
-    """Otherwise the gate keeps a slot of a job that is gone, and the queue stands still."""
+    """Otherwise the gate keeps the slot of a finished job, and the queue stops."""
     await factory.queue(conn, concurrency=1)
     worker = await factory.worker(conn)
     await factory.submit_rows(conn, [{"kind": "q"}] * 2)
     started = await factory.claim(conn, worker)
-    # Over its declaration, an edit can widen a limit and not lift it: declared anew, it is gone.
+    # An edit can raise a declared limit and not remove it: a new declaration removes it.
     await conn.execute("select penstock.declare_queue('q', '{}')")
     finisher, operator = await connect(), await connect()
     async with finisher.transaction():
@@ -71,14 +71,14 @@ async def test_upkeep_and_edits_lock_only_the_accounts_that_they_change(
     async with app.transaction():
         await factory.submit(app, account="b")
         await conn.fetch(f"select * from penstock.{call}")
-        [ended] = await factory.finish(conn, worker, started)
-        assert ended["verdict"] == "done"
+        [settled] = await factory.finish(conn, worker, started)
+        assert settled["verdict"] == "done"
 
 
 async def test_an_edit_gives_up_when_it_cannot_lock_the_rows(
     conn: asyncpg.Connection, connect: Connect
 ) -> None:
-    """The first limit of a queue counts what runs, and an app holds one of those jobs."""
+    """The first limit of a queue counts the running jobs, and an app has locked one of them."""
     await factory.queue(conn)
     worker = await factory.worker(conn)
     job = await factory.submit(conn)
@@ -145,7 +145,7 @@ async def test_lost_jobs_of_a_locked_account_do_not_fill_the_pass(
 async def test_retrying_a_scheduled_job_stages_no_other_job(
     conn: asyncpg.Connection, connect: Connect, clock: Clock
 ) -> None:
-    """It runs now, before what came later; others that are due stay free for the workers."""
+    """It runs now, before later jobs; other due jobs are left to the workers."""
     await factory.queue(conn)
     worker = await factory.worker(conn)
     late = await factory.submit(conn, delay_seconds=5 * 86_400)
@@ -189,7 +189,7 @@ async def test_an_idempotency_key_means_the_same_in_every_time_zone(
 
 
 async def test_a_worker_never_has_the_id_of_an_earlier_one(conn: asyncpg.Connection) -> None:
-    """Also when the tables were made anew in between: numbers are drawn, not counted."""
+    """Also if the tables were made again in between: ids are random and not counted."""
     numbers = [await factory.worker(conn) for _ in range(20)]
     assert len(set(numbers)) == 20
     assert min(numbers) > 1_000_000

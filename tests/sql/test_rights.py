@@ -1,4 +1,4 @@
-"""What a role may do: the functions it was given, and through them nothing else."""
+"""A role may call the functions that were granted to it, and has no other right."""
 
 from collections.abc import AsyncIterator
 from urllib.parse import urlsplit
@@ -87,7 +87,7 @@ async def test_an_app_reaches_nothing_else(
 
 
 async def test_other_roles_have_no_rights(app: asyncpg.Connection) -> None:
-    """What PUBLIC has, the app has: only what was granted to it may be left."""
+    """The app has the rights of PUBLIC: it may have no others than those granted to it."""
     allowed = await app.fetch(
         "select p.proname from pg_proc p where p.pronamespace = 'penstock'::regnamespace"
         " and has_function_privilege(p.oid, 'execute')"
@@ -152,7 +152,7 @@ set search_path = evil, pg_temp, pg_catalog, penstock;
 async def test_functions_do_not_use_objects_of_their_caller(
     app: asyncpg.Connection, admin: asyncpg.Connection, conn: asyncpg.Connection
 ) -> None:
-    """A function with the owner's rights that ran the caller's code would give them away."""
+    """A function with the owner's rights must not run the caller's code."""
     await factory.queue(conn)
     await factory.plan(conn, concurrency=1)
     role = await app.fetchval("select current_user")
@@ -186,7 +186,7 @@ async def test_functions_do_not_use_objects_of_their_caller(
 async def test_internal_functions_do_not_use_a_strange_search_path_either(
     admin: asyncpg.Connection, conn: asyncpg.Connection, call: str
 ) -> None:
-    """The owner itself may have an odd search path, and temporary tables of such names."""
+    """The owner may have an odd search path, and temporary tables with such names."""
     await factory.queue(conn, concurrency=3)
     await factory.plan(conn, concurrency=1)
     worker = await factory.worker(conn)

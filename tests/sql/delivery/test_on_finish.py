@@ -1,4 +1,4 @@
-"""Who asked for it is told of every end of a job, once, in a transaction he can write in."""
+"""The on_finish callback runs once for each finished job, in a transaction in which it can write."""
 
 from collections.abc import Awaitable, Callable
 from typing import Any
@@ -34,7 +34,7 @@ async def by_cancel(conn: asyncpg.Connection, _: Clock, job: UUID) -> str:
     return "cancelled"
 
 
-async def by_time_out(conn: asyncpg.Connection, clock: Clock, _: UUID) -> str:
+async def by_timeout(conn: asyncpg.Connection, clock: Clock, _: UUID) -> str:
     await factory.claim(conn, await factory.worker(conn))
     await clock.advance("1h", beats=True)
     await factory.recover(conn)
@@ -56,7 +56,7 @@ async def by_callback(conn: asyncpg.Connection, _: Clock, job: UUID) -> str:
     return "succeeded"
 
 
-@pytest.mark.parametrize("end", [by_worker, by_cancel, by_time_out, by_expiry, by_callback])
+@pytest.mark.parametrize("end", [by_worker, by_cancel, by_timeout, by_expiry, by_callback])
 async def test_every_way_to_finish_a_job_records_a_callback(
     conn: asyncpg.Connection, clock: Clock, end: End
 ) -> None:
@@ -91,7 +91,7 @@ async def test_an_attempt_that_does_not_finish_its_job_records_no_callback(
 async def test_the_preview_of_a_job_equals_its_history(
     conn: asyncpg.Connection, outcome: str, reason: str | None
 ) -> None:
-    """S3: the app that writes along with the end knows whose budget was spent."""
+    """S3: an app that writes when a job finishes sees which budget is used up."""
     await has_on_finish(conn, attempts=1, recovery=0)
     await factory.submit(conn)
     worker = await factory.worker(conn)
@@ -106,10 +106,10 @@ async def test_the_preview_of_a_job_equals_its_history(
     )
     assert held is not None
     await factory.finish(conn, worker, [row], outcome, error=error)
-    told = await conn.fetchrow("select * from penstock.take_on_finish(array['q'])")
-    assert told is not None
-    assert held["error"] == told["error"]
-    assert (told["status"], told["error"]["reason"]) == (held["status"], reason)
+    callback = await conn.fetchrow("select * from penstock.take_on_finish(array['q'])")
+    assert callback is not None
+    assert held["error"] == callback["error"]
+    assert (callback["status"], callback["error"]["reason"]) == (held["status"], reason)
 
 
 async def test_a_callback_whose_transaction_rolls_back_is_called_again(

@@ -1,4 +1,4 @@
-"""Messages about ended jobs: left by every end, sent in turn, tried again, given up, replayed."""
+"""Webhooks of finished jobs: recorded at each finish, sent in turn, retried, given up, replayed."""
 
 import asyncio
 from datetime import timedelta
@@ -15,7 +15,7 @@ from support.shapes import Connect
 
 MINE = "https://app.example.org/hooks"
 THEIRS = "https://caller.example.com/told?job=1"
-# Seconds after each try, before it is tried again.
+# Seconds between each try and the next one.
 WAITS = (5, 30, 120, 600, 3_600, 14_400, 43_200, 86_400)
 
 
@@ -55,7 +55,7 @@ async def report(conn: asyncpg.Connection, row: Row, *, taken: bool = False, **h
     return status
 
 
-async def ended(conn: asyncpg.Connection, outcome: str = "succeeded", **fields: Any) -> UUID:
+async def finished(conn: asyncpg.Connection, outcome: str = "succeeded", **fields: Any) -> UUID:
     worker = await factory.worker(conn)
     job = await factory.submit(conn, **fields)
     started = await factory.claim(conn, worker)
@@ -64,9 +64,9 @@ async def ended(conn: asyncpg.Connection, outcome: str = "succeeded", **fields: 
 
 
 async def test_a_finished_job_has_one_delivery_for_each_address(conn: asyncpg.Connection) -> None:
-    """E15: the app's own address, and that which the caller gave."""
+    """E15: the app's own address, and the address that the caller gave."""
     await queue(conn, MINE)
-    job = await ended(conn, account="u1", webhook_url=THEIRS)
+    job = await finished(conn, account="u1", webhook_url=THEIRS)
     found = await deliveries(conn, job)
     assert [(row["url"], row["trusted"], row["host"]) for row in found] == [
         (THEIRS, False, "caller.example.com"),
@@ -79,7 +79,7 @@ async def test_a_finished_job_has_one_delivery_for_each_address(conn: asyncpg.Co
 
 async def test_without_an_address_no_delivery_is_recorded(conn: asyncpg.Connection) -> None:
     await queue(conn)
-    await ended(conn)
+    await finished(conn)
     assert await deliveries(conn) == []
 
 
@@ -174,7 +174,7 @@ async def test_a_job_retried_by_a_person_keeps_its_address(
     conn: asyncpg.Connection,
 ) -> None:
     await queue(conn)
-    job = await ended(conn, "failed", webhook_url=THEIRS)
+    job = await finished(conn, "failed", webhook_url=THEIRS)
     again = UUID((await conn.fetchval("select penstock.retry_job($1)", job))["id"])
     worker = await factory.worker(conn)
     await factory.finish(conn, worker, await factory.claim(conn, worker))
@@ -206,11 +206,11 @@ async def test_a_delivery_is_tried_nine_times_with_growing_delays(
 ) -> None:
     await clock.freeze()
     await queue(conn, MINE, retention_failed_seconds="forever", retention_seconds="forever")
-    await ended(conn)
+    await finished(conn)
     for number, wait in enumerate(WAITS, start=1):
         [row] = await claim(conn)
         assert row["try"] == number
-        assert await claim(conn) == []  # somebody is at it
+        assert await claim(conn) == []  # it is being sent
         assert await report(conn, row, status=500, error="it answered with 500") == "pending"
         [kept] = await deliveries(conn)
         due = kept["next_at"] - kept["last_at"]
@@ -231,7 +231,7 @@ async def test_a_delay_that_the_receiver_asks_for_is_kept_up_to_an_hour(
 ) -> None:
     await clock.freeze()
     await queue(conn, MINE)
-    await ended(conn)
+    await finished(conn)
     for asked, least, most in ((60, 60, 60), (10, 27, 33), (86_400, 3_600, 3_600)):
         [row] = await claim(conn)
         await report(conn, row, status=429, after=timedelta(seconds=asked))
@@ -245,7 +245,7 @@ async def test_a_receiver_that_no_longer_exists_is_not_tried_again(
     conn: asyncpg.Connection,
 ) -> None:
     await queue(conn, MINE)
-    await ended(conn)
+    await finished(conn)
     [row] = await claim(conn)
     assert await report(conn, row, status=410, over=True) == "given_up"
 
@@ -254,14 +254,14 @@ async def test_the_delivery_of_a_dead_worker_is_due_after_its_lease(
     conn: asyncpg.Connection, clock: Clock
 ) -> None:
     await queue(conn, MINE)
-    await ended(conn)
+    await finished(conn)
     [first] = await claim(conn)
     await clock.advance("29s")
     assert await claim(conn) == []
     await clock.advance("2s")
     [second] = await claim(conn)
     assert (first["id"], second["try"]) == (second["id"], 2)
-    # The first one was only slow: what it says of a failure is old, but taken is taken.
+    # The first worker was only slow: its report of a failure is too old, one of success counts.
     assert await report(conn, first, status=500) == "pending"
     [kept] = await deliveries(conn)
     assert kept["last_status"] is None
@@ -271,7 +271,7 @@ async def test_the_delivery_of_a_dead_worker_is_due_after_its_lease(
 
 
 async def fill(conn: asyncpg.Connection, host: str, n: int) -> None:
-    """Many messages to one host, about a job that there is."""
+    """Record many deliveries to one host, about an existing job."""
     job = await conn.fetchval("select id from penstock.finished limit 1")
     await conn.execute(
         "insert into penstock.delivery (id, job_id, account_id, event, url, host, trusted,"
@@ -285,9 +285,9 @@ async def fill(conn: asyncpg.Connection, host: str, n: int) -> None:
 
 
 async def test_the_backlog_of_one_host_delays_no_other(conn: asyncpg.Connection) -> None:
-    """R-F22: two at once to each host, from all workers together; the others in turn."""
+    """R-F22: two at once to each host, from all workers together; hosts take turns."""
     await queue(conn)
-    await ended(conn)
+    await finished(conn)
     await fill(conn, "dead.example.org", 5_000)
     for host in ("a.example.org", "z.example.org"):
         await fill(conn, host, 3)
@@ -308,9 +308,9 @@ async def test_the_backlog_of_one_host_delays_no_other(conn: asyncpg.Connection)
 
 @pytest.mark.parametrize("backlog", [0, 1_002])
 async def test_hosts_take_turns(conn: asyncpg.Connection, backlog: int) -> None:
-    """With little due, and beside the backlog of a host that has its two messages on their way."""
+    """With few due, and beside the backlog of a host to which two messages are being sent."""
     await queue(conn)
-    await ended(conn)
+    await finished(conn)
     await fill(conn, "dead.example.org", backlog)
     assert len(await claim(conn)) == min(backlog, 2)
     for number in range(6):
@@ -332,7 +332,7 @@ async def test_two_concurrent_claims_never_take_the_same_delivery(
     conn: asyncpg.Connection, connect: Connect
 ) -> None:
     await queue(conn)
-    await ended(conn)
+    await finished(conn)
     for number in range(40):
         await fill(conn, f"h{number}.example.org", 3)
     others = [await connect() for _ in range(4)]
@@ -340,7 +340,7 @@ async def test_two_concurrent_claims_never_take_the_same_delivery(
     taken: list[UUID] = []
 
     async def take_all(one: asyncpg.Connection) -> None:
-        # Who meets another at it comes back with nothing, so how many claims it takes varies.
+        # A claim during another one returns nothing, so the number of claims varies.
         for _ in range(500):
             taken.extend([row["id"] for row in await claim(one, limit=7)])
             if len(taken) >= 80:
@@ -355,7 +355,7 @@ async def test_the_delivery_of_a_removed_job_is_given_up(
     conn: asyncpg.Connection, clock: Clock
 ) -> None:
     await queue(conn, MINE, retention_seconds=3600)
-    await ended(conn)
+    await finished(conn)
     await clock.advance("3d")
     await factory.prune(conn)
     assert await claim(conn) == []
@@ -367,13 +367,13 @@ async def test_the_delivery_of_a_removed_job_is_given_up(
 
 async def test_a_delivered_or_given_up_webhook_can_be_replayed(conn: asyncpg.Connection) -> None:
     await queue(conn, MINE)
-    await ended(conn)
+    await finished(conn)
     [row] = await claim(conn)
-    told = await conn.fetchval("select penstock.replay_delivery($1)", row["id"])
-    assert (told["status"], told["tries"]) == ("pending", 1)  # it is being sent
+    replayed = await conn.fetchval("select penstock.replay_delivery($1)", row["id"])
+    assert (replayed["status"], replayed["tries"]) == ("pending", 1)  # it is being sent
     await report(conn, row, taken=True, status=200)
-    told = await conn.fetchval("select penstock.replay_delivery($1)", row["id"])
-    assert (told["status"], told["tries"], told["delivered_at"]) == ("pending", 0, None)
+    replayed = await conn.fetchval("select penstock.replay_delivery($1)", row["id"])
+    assert (replayed["status"], replayed["tries"], replayed["delivered_at"]) == ("pending", 0, None)
     [again] = await claim(conn)
     assert (again["id"], again["try"]) == (row["id"], 1)
     with refused(404, "unknown_webhook", "id"):
@@ -383,10 +383,10 @@ async def test_a_delivered_or_given_up_webhook_can_be_replayed(conn: asyncpg.Con
 async def test_an_account_sees_its_own_addresses_and_not_the_operators(
     conn: asyncpg.Connection,
 ) -> None:
-    """G14: foreign and unknown ids are answered alike."""
+    """G14: ids of other accounts and unknown ids get the same answer."""
     await queue(conn, MINE)
-    await ended(conn, account="u1", webhook_url=THEIRS)
-    await ended(conn, account="u2", webhook_url=THEIRS)
+    await finished(conn, account="u1", webhook_url=THEIRS)
+    await finished(conn, account="u2", webhook_url=THEIRS)
 
     async def shown(*args: Any) -> list[dict[str, Any]]:
         rows = await conn.fetch("select penstock.list_deliveries($1, $2) as one", *args)
@@ -401,15 +401,15 @@ async def test_an_account_sees_its_own_addresses_and_not_the_operators(
     assert (await conn.fetchval(replay, UUID(mine["id"]), "u1"))["status"] == "pending"
     [own] = [one for one in await shown(None, "u1") if one["url"] == MINE]
     for webhook, account in ((mine["id"], "u2"), (own["id"], "u1"), (str(uuid4()), "u1")):
-        with refused(404, "unknown_webhook", "id") as told:
+        with refused(404, "unknown_webhook", "id") as refusal:
             await conn.execute(replay, UUID(webhook), account)
-        assert told["message"] == f"there is no webhook {webhook}"
+        assert refusal["message"] == f"there is no webhook {webhook}"
 
 
 async def test_pages_of_deliveries_follow_one_another(conn: asyncpg.Connection) -> None:
     await queue(conn, MINE)
     for _ in range(5):
-        await ended(conn)
+        await finished(conn)
     sql = "select penstock.list_deliveries(p_limit => 2, p_before => $1, p_status => 'pending')"
     seen: list[str] = []
     before = None
@@ -424,7 +424,7 @@ async def test_pages_of_deliveries_follow_one_another(conn: asyncpg.Connection) 
 
 async def test_old_deliveries_are_deleted(conn: asyncpg.Connection, clock: Clock) -> None:
     await queue(conn, MINE, retention_seconds="forever")
-    taken, gone, waiting = [await ended(conn) for _ in range(3)]
+    taken, gone, waiting = [await finished(conn) for _ in range(3)]
     for row in await claim(conn, limit=2):
         await report(conn, row, taken=row["job_id"] == taken, over=True)
     await clock.advance("8d")
@@ -449,7 +449,7 @@ async def test_a_submit_of_many_jobs_keeps_their_addresses(conn: asyncpg.Connect
 
 
 async def test_an_imported_job_keeps_its_address(conn: asyncpg.Connection) -> None:
-    """F10: the schema goes and comes again, and whoever waits for the end is still told."""
+    """F10: the schema is removed and made again, and the webhook is still sent."""
     await queue(conn)
     job = await factory.submit(conn, webhook_url="https://caller.example/x")
     line = await conn.fetchval("select penstock.export_jobs()")
@@ -458,5 +458,5 @@ async def test_an_imported_job_keeps_its_address(conn: asyncpg.Connection) -> No
     assert await conn.fetchval("select penstock.import_job($1)", line)
     assert not await conn.fetchval("select penstock.import_job($1)", line)
     await conn.execute("select penstock.cancel_job($1)", job)
-    [told] = await deliveries(conn, job)
-    assert told["url"] == "https://caller.example/x"
+    [delivery] = await deliveries(conn, job)
+    assert delivery["url"] == "https://caller.example/x"
