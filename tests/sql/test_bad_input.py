@@ -1,4 +1,4 @@
-"""What is refused: with a code and a field for programs, a sentence for people, and no trace."""
+"""Invalid input is refused: with a code and a field, a sentence for people, and without a trace."""
 
 import json
 from datetime import datetime
@@ -20,7 +20,7 @@ def nested(levels: int) -> Any:
     return value
 
 
-# What is wrong: the arguments, then status, code and field of the refusal.
+# The error: the arguments, then status, code and field of the refusal.
 BAD: dict[str, tuple[dict[str, Any], int, str, str]] = {
     "unknown kind": ({"kind": "nope"}, 404, "unknown_kind", "kind"),
     "no kind": ({"kind": None}, 422, "invalid_job", "kind"),
@@ -115,28 +115,28 @@ async def submit_job(conn: asyncpg.Connection, **arguments: Any) -> Any:
 
 
 @pytest.mark.parametrize("wrong", BAD)
-async def test_a_bad_job_is_refused_by_name_and_leaves_no_trace(
+async def test_an_invalid_job_is_refused_with_its_field_and_leaves_no_trace(
     ready: asyncpg.Connection, wrong: str
 ) -> None:
-    """Input is validated on all fields, whoever calls."""
+    """All fields are validated, for every caller."""
     arguments, status, code, field = BAD[wrong]
     before = await factory.contents(ready)
-    with refused(status, code, field) as told:
+    with refused(status, code, field) as refusal:
         await submit_job(ready, **arguments)
-    # A sentence, not a dump: what is wrong by name, and never the value itself.
-    assert 10 < len(told["message"]) < 200
-    assert field in told["message"]
-    assert "x" * 50 not in told["message"]
+    # A sentence with the name of the field, and never the value itself.
+    assert 10 < len(refusal["message"]) < 200
+    assert field in refusal["message"]
+    assert "x" * 50 not in refusal["message"]
 
-    # The same in a batch, which also says which one it was.
+    # The same in a batch, where the refusal also has the index of the job.
     good = {"kind": "q", "payload": {}}
-    with refused(status, code, field) as told:
+    with refused(status, code, field) as refusal:
         await factory.submit_rows(ready, [good, good | arguments, good])
-    assert told["index"] == 1
+    assert refusal["index"] == 1
     assert await factory.contents(ready) == before
 
 
-async def test_what_is_just_inside_the_bounds_is_accepted(ready: asyncpg.Connection) -> None:
+async def test_values_just_within_the_bounds_are_accepted(ready: asyncpg.Connection) -> None:
     longest = {
         "payload": {
             "deep": nested(62),
@@ -163,10 +163,10 @@ async def test_what_is_just_inside_the_bounds_is_accepted(ready: asyncpg.Connect
 
 
 @pytest.mark.parametrize("number", ["1e131000", "1e-16000", "-1e400", "0." + "1" * 400])
-async def test_a_number_that_prints_for_ever_is_refused(
+async def test_a_number_with_too_many_digits_is_refused(
     ready: asyncpg.Connection, number: str
 ) -> None:
-    """jsonb would take it; every reader's JSON parser would choke on it."""
+    """jsonb would accept it; the JSON parsers of readers would fail."""
     before = await factory.contents(ready)
     for column, code in (("payload", "invalid_payload"), ("metadata", "invalid_job")):
         rest = "" if column == "payload" else ", payload => '{}'"
@@ -190,7 +190,7 @@ async def test_a_number_that_prints_for_ever_is_refused(
         ("run_at", "'2030-01-01'::timestamptz, delay_seconds => 5"),
     ],
 )
-async def test_moments_and_durations_that_are_none_are_refused(
+async def test_invalid_times_and_durations_are_refused(
     ready: asyncpg.Connection, field: str, value: str
 ) -> None:
     before = await factory.contents(ready)
@@ -218,13 +218,13 @@ async def test_moments_and_durations_that_are_none_are_refused(
         ({"topic": False}, "invalid_job", "topic"),
     ],
 )
-async def test_a_batch_in_json_names_what_is_of_the_wrong_type(
+async def test_a_batch_in_json_names_the_field_of_the_wrong_type(
     ready: asyncpg.Connection, job: dict[str, Any], code: str, field: str
 ) -> None:
     before = await factory.contents(ready)
-    with refused(422, code, field) as told:
+    with refused(422, code, field) as refusal:
         await factory.submit_rows(ready, [{"kind": "q"}, {"kind": "q"} | job])
-    assert told["index"] == 1
+    assert refusal["index"] == 1
     assert await factory.contents(ready) == before
 
 
@@ -235,9 +235,9 @@ async def test_a_batch_must_be_an_array_of_jobs(ready: asyncpg.Connection) -> No
         with refused(422, "invalid_job", "jobs"):
             await ready.execute("select penstock.submit_jobs($1)", jobs)
     for jobs in ([5], [None], [[]]):
-        with refused(422, "invalid_job", "jobs") as told:
+        with refused(422, "invalid_job", "jobs") as refusal:
             await ready.execute("select penstock.submit_jobs($1)", jobs)
-        assert told["index"] == 0
+        assert refusal["index"] == 0
     with refused(422, "invalid_payload", "payload"):
         await ready.execute("select penstock.submit_many(array['q', 'q'], array['{}'::jsonb])")
     await ready.execute("update penstock.setting set batch_max_jobs = 2")
@@ -267,7 +267,7 @@ async def test_an_odd_worker_is_refused(
 
 
 async def test_text_that_tries_to_be_sql_is_only_text(ready: asyncpg.Connection) -> None:
-    """There is no SQL made of what a caller says."""
+    """No SQL is made from a caller's text."""
     evil = "'; drop table penstock.job; --"
     job = await submit_job(
         ready, payload={evil: evil}, account=evil, topic=evil, dedupe_key=evil, metadata={evil: 1}

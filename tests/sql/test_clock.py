@@ -1,4 +1,4 @@
-"""The test clock itself: time stands, moves and runs as it is told, for every session alike."""
+"""The test clock: time stands, moves and runs in the same way for every session."""
 
 from datetime import UTC, datetime, timedelta
 
@@ -8,7 +8,7 @@ from support.clock import Clock
 from support.shapes import Connect
 
 
-async def test_time_moves_for_everyone_when_told_to(clock: Clock, connect: Connect) -> None:
+async def test_time_moves_for_every_session(clock: Clock, connect: Connect) -> None:
     one, other = await connect(), await connect()
     before = await one.fetchval("select penstock.clock()")
     await clock.advance("5m")
@@ -17,7 +17,7 @@ async def test_time_moves_for_everyone_when_told_to(clock: Clock, connect: Conne
         assert timedelta(minutes=5) <= moved < timedelta(minutes=6)
 
 
-async def test_frozen_time_stands_and_still_moves_when_told_to(
+async def test_frozen_time_stands_until_it_is_advanced(
     clock: Clock, conn: asyncpg.Connection
 ) -> None:
     noon = datetime(2030, 1, 1, 12, tzinfo=UTC)

@@ -1,4 +1,4 @@
-"""Callers' own transactions at other isolation levels: right, or undone; never wrong."""
+"""Callers' own transactions at other isolation levels are right or fail; they are never wrong."""
 
 import asyncio
 from typing import Any, Literal
@@ -41,7 +41,7 @@ async def with_old_snapshot(app: asyncpg.Connection) -> None:
 async def call_after(
     conn: asyncpg.Connection, change: Call, app: asyncpg.Connection, level: Level, call: Call
 ) -> None:
-    """`call` in a transaction of the app that has begun before `change`."""
+    """Run `call` in a transaction of the app that began before `change`."""
     async with app.transaction(isolation=level):
         await with_old_snapshot(app)
         await conn.execute(*change)
@@ -66,10 +66,10 @@ async def test_a_submit_in_a_transaction_of_any_level_is_accepted(
 @pytest.mark.parametrize("level", LEVELS)
 @pytest.mark.parametrize("call", [call for call in SUBMITS if call not in ("key", "again")])
 @pytest.mark.parametrize("change", CHANGES)
-async def test_a_submit_does_not_go_by_a_queue_that_has_changed_since(
+async def test_a_submit_does_not_use_an_old_version_of_a_queue(
     conn: asyncpg.Connection, connect: Connect, call: str, change: str, level: Level
 ) -> None:
-    """D3: a job with the old order's rank would stand at the wrong position for ever."""
+    """D3: a job with a rank by the old order would stay at the wrong position for ever."""
     await ground(conn)
     await conn.execute("select penstock.create_account('a')")
     await conn.execute("select penstock.grant_credits('a', 10)")
@@ -79,7 +79,7 @@ async def test_a_submit_does_not_go_by_a_queue_that_has_changed_since(
     assert await conn.fetchval("select count(*) from penstock.job") == 0
 
 
-async def test_an_open_transaction_of_another_level_does_not_keep_operators_from_a_queue(
+async def test_an_open_transaction_of_another_level_does_not_block_operators(
     conn: asyncpg.Connection, connect: Connect
 ) -> None:
     await ground(conn)
@@ -92,10 +92,10 @@ async def test_an_open_transaction_of_another_level_does_not_keep_operators_from
 
 @pytest.mark.parametrize("level", LEVELS)
 @pytest.mark.parametrize("call", ["account", "key", "again", "priced"])
-async def test_of_two_at_once_the_second_is_undone_or_comes_to_the_same_job(
+async def test_the_second_of_two_concurrent_submits_fails_or_returns_the_same_job(
     conn: asyncpg.Connection, connect: Connect, call: str, level: Level
 ) -> None:
-    """D3: a twin, a first sight of an account, the last credits: committed while we waited."""
+    """D3: a duplicate, a new account, or the last credits were committed while we waited."""
     await ground(conn)
     if call == "priced":
         await conn.execute("select penstock.create_account('a')")
@@ -115,10 +115,10 @@ async def test_of_two_at_once_the_second_is_undone_or_comes_to_the_same_job(
 
 
 @pytest.mark.parametrize("level", LEVELS)
-async def test_no_plan_is_exceeded_by_who_looks_at_an_old_count(
+async def test_an_old_snapshot_does_not_exceed_a_plan(
     conn: asyncpg.Connection, connect: Connect, level: Level
 ) -> None:
-    """D3: three an hour; the fourth comes from a transaction that has seen only two."""
+    """D3: three an hour; the fourth submit is in a transaction that has seen only two."""
     await ground(conn)
     for _ in range(2):
         await conn.execute(SUBMITS["account"])
@@ -131,10 +131,10 @@ async def test_no_plan_is_exceeded_by_who_looks_at_an_old_count(
 
 @pytest.mark.parametrize("level", LEVELS)
 @pytest.mark.parametrize("meanwhile", ["it starts", "it ends"])
-async def test_a_cancel_does_not_go_by_what_a_job_was(
+async def test_a_cancel_does_not_use_an_old_state_of_a_job(
     conn: asyncpg.Connection, connect: Connect, meanwhile: str, level: Level
 ) -> None:
-    """D3: the job has started, or has ended, since the transaction began."""
+    """D3: the job has started, or finished, since the transaction began."""
     await factory.queue(conn)
     worker = await factory.worker(conn)
     job = await factory.submit(conn)
@@ -155,7 +155,7 @@ async def test_a_retry_makes_one_job(
     await conn.execute("select penstock.cancel_job($1)", job)
     app = await connect()
     retry: Call = ("select penstock.retry_job($1)", job)
-    with pytest.raises(asyncpg.PostgresError) as told:
+    with pytest.raises(asyncpg.PostgresError) as refusal:
         await call_after(conn, retry, app, level, retry)
-    assert told.value.sqlstate in ("40001", "PS409")
+    assert refusal.value.sqlstate in ("40001", "PS409")
     assert await conn.fetchval("select count(*) from penstock.job") == 1

@@ -1,4 +1,4 @@
-"""Plans that a session made while there were few jobs, and what becomes of them when many come."""
+"""Plans that a session made while there were few jobs do not read all jobs added since."""
 
 import asyncio
 
@@ -12,15 +12,14 @@ from support.shapes import Connect
 
 @pytest.fixture
 async def worker(conn: asyncpg.Connection) -> int:
-    # It would tell the planner as well, now and then.
+    # It would also refresh the planner's statistics now and then.
     for table in ("job", "account", "lane"):
         await conn.execute(f"alter table penstock.{table} set (autovacuum_enabled = off)")
     await factory.queue(conn)
     return await factory.worker(conn, lease="1 day")
 
 
-# What is done with one job that is known by its key, in a session that did it when there was no
-# other.
+# Calls for one job that is known by its key, in a session that made them when there was only one.
 ONE_JOB = {
     "submitted": "select * from penstock.submit_one('q', '{{}}')",
     "of an account": "select * from penstock.submit_one('q', '{{}}', 'a')",
@@ -34,16 +33,18 @@ ONE_JOB = {
     "cancelled": "select penstock.cancel_job('{job}')",
     "begun alone": "select penstock.mark_only_suspect({worker}, '{job}', 1)",
     "found by its callback": "select * from penstock.find_callbacks('{{{job}}}')",
-    "held to its end": (
+    "previewed": (
         "select * from penstock.preview_finish({worker}, '{job}', 1, 'succeeded', '{{}}', null)"
     ),
 }
-# What is done with as many as there are.
+# Calls for many jobs.
 SOME_JOBS = {
     "accepted": "select * from penstock.accept_jobs('q', '{{q}}', array['{{}}'::jsonb])",
     "claimed": "select * from penstock.claim_jobs({worker}, 'q', 1)",
-    "ended": "select * from penstock.finish_jobs({worker}, '{{{job}}}', '{{1}}', '{{succeeded}}')",
-    "given back": "select * from penstock.finish_jobs({worker}, '{{{job}}}', '{{1}}', '{{retry}}')",
+    "finished": (
+        "select * from penstock.finish_jobs({worker}, '{{{job}}}', '{{1}}', '{{succeeded}}')"
+    ),
+    "released": "select * from penstock.finish_jobs({worker}, '{{{job}}}', '{{1}}', '{{retry}}')",
     "handed over": (
         "select * from penstock.hand_over_jobs({worker}, '{{{job}}}', '{{1}}', '{{{token}}}')"
     ),
@@ -58,7 +59,7 @@ SOME_JOBS = {
 async def one_job(
     conn: asyncpg.Connection, worker: int, request: pytest.FixtureRequest
 ) -> dict[str, object]:
-    """All there is, and the planner is told of it."""
+    """Submit the only job, and give the planner its statistics."""
     job = await factory.submit(conn, account="a")
     if request.param:
         await factory.claim(conn, worker)
@@ -67,7 +68,7 @@ async def one_job(
 
 
 async def plan(conn: asyncpg.Connection, sql: str) -> None:
-    """Ten times, and undone: a statement's first plans may be for its arguments alone."""
+    """Run it ten times and roll back: a statement's first plans may be for its arguments alone."""
     for _ in range(10):
         undone = conn.transaction()
         await undone.start()
@@ -79,7 +80,7 @@ async def plan(conn: asyncpg.Connection, sql: str) -> None:
 async def test_plans_made_for_one_job_do_not_read_thousands(
     conn: asyncpg.Connection, one_job: dict[str, object], call: str
 ) -> None:
-    """A session keeps its plans: some read all that had come since."""
+    """A session keeps its plans: some of them read all jobs that were added since."""
     sql = call.format(**one_job)
     await plan(conn, sql)
     await fill(conn, 2_000)
@@ -94,7 +95,7 @@ async def test_plans_made_for_one_job_do_not_read_thousands(
 async def test_plans_made_for_few_jobs_are_dropped_when_there_are_thousands(
     conn: asyncpg.Connection, one_job: dict[str, object], call: str
 ) -> None:
-    """Without it a burst after a quiet time ran at a fifteenth of its pace, for up to a minute."""
+    """Otherwise a burst after a quiet time ran at a fifteenth of its speed, for up to a minute."""
     sql = call.format(**one_job)
     await plan(conn, sql)
     assert not await conn.fetchval("select penstock._refresh_statistics()")
@@ -109,28 +110,28 @@ async def test_plans_made_for_few_jobs_are_dropped_when_there_are_thousands(
     assert not await conn.fetchval("select penstock._refresh_statistics()")
 
 
-async def test_the_planner_is_told_of_accounts_and_lanes(
+async def test_the_planner_gets_statistics_of_accounts_and_lanes(
     conn: asyncpg.Connection, worker: int
 ) -> None:
-    """A class of customers that all come at once, each with a line of its own."""
+    """Many customers submit at the same time, each with a lane of its own."""
     await factory.plan(conn, concurrency=1)
     await conn.execute("vacuum analyze penstock.account, penstock.lane")
     await fill(conn, 1_500, accounts=1_500)
 
     assert await conn.fetchval("select penstock._refresh_statistics()")
 
-    told = await conn.fetch(
+    statistics = await conn.fetch(
         "select relname, reltuples from pg_class where oid = any ($1::regclass[])",
         ["penstock.account", "penstock.lane"],
     )
-    assert all(row["reltuples"] >= 1_500 for row in told), told
+    assert all(row["reltuples"] >= 1_500 for row in statistics), statistics
     assert await factory.claim(conn, worker)
 
 
-async def test_who_tells_the_planner_does_not_wait_for_a_vacuum(
+async def test_refreshing_statistics_does_not_wait_for_a_vacuum(
     conn: asyncpg.Connection, worker: int, connect: Connect
 ) -> None:
-    """Autovacuum holds this lock, and would be broken off for us."""
+    """Autovacuum holds this lock, and would be cancelled for us."""
     await conn.execute("vacuum analyze penstock.job")
     await fill(conn, 2_000)
     other = await connect()
@@ -145,10 +146,10 @@ async def test_who_tells_the_planner_does_not_wait_for_a_vacuum(
     assert worker
 
 
-async def test_a_batch_that_was_cancelled_before_leaves_no_plan_that_reads_all(
+async def test_cancelling_one_job_leaves_no_plan_that_reads_all_jobs(
     conn: asyncpg.Connection, worker: int
 ) -> None:
-    """What several calls share is planned by the first of them, whatever its settings."""
+    """The first caller of a shared function makes its plan, with that caller's settings."""
     job = await factory.submit(conn)
     await conn.execute("vacuum analyze penstock.job")
     await plan(conn, f"select penstock._finish_waiting('{{{job}}}', 'cancelled', null, null)")
@@ -160,10 +161,10 @@ async def test_a_batch_that_was_cancelled_before_leaves_no_plan_that_reads_all(
     assert work.job_rows <= 500
 
 
-async def test_nothing_is_compiled_because_a_way_was_turned_off(conn: asyncpg.Connection) -> None:
-    """Before Postgres 18 the way that is left then costs ten billion, and JIT begins at 100,000.
+async def test_no_function_that_disables_a_plan_type_uses_jit(conn: asyncpg.Connection) -> None:
+    """Before Postgres 18 a disabled plan type has a cost of ten billion, and JIT begins at 100,000.
 
-    On a server with JIT, as most are, a submit took a second instead of a millisecond.
+    On a server with JIT, which is usual, a submit took a second instead of a millisecond.
     """
     compiled = await conn.fetch(
         "select proname from pg_proc where pronamespace = 'penstock'::regnamespace"

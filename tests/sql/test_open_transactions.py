@@ -1,4 +1,4 @@
-"""An app may keep a transaction open for as long as it likes: it is in nobody else's way."""
+"""An app may keep a transaction open for as long as it likes: it blocks nobody else."""
 
 import asyncpg
 import pytest
@@ -9,8 +9,8 @@ from support.interleave import Step
 from support.shapes import Connect
 
 
-async def test_a_new_retention_stops_no_finish(conn: asyncpg.Connection, connect: Connect) -> None:
-    """A partition of history is made beside its readers."""
+async def test_a_new_retention_blocks_no_finish(conn: asyncpg.Connection, connect: Connect) -> None:
+    """A partition of history is made without waiting for readers."""
     await factory.queue(conn)
     worker = await factory.worker(conn)
     await factory.submit(conn)
@@ -21,8 +21,8 @@ async def test_a_new_retention_stops_no_finish(conn: asyncpg.Connection, connect
         await operator.execute(
             "select penstock.edit_queue('q', $1)", {"retention_seconds": 3 * 86_400}
         )
-        [ended] = await factory.finish(conn, worker, started)
-        assert ended["verdict"] == "done"
+        [settled] = await factory.finish(conn, worker, started)
+        assert settled["verdict"] == "done"
 
 
 async def test_a_submit_holds_no_lock_on_history(conn: asyncpg.Connection) -> None:
@@ -36,15 +36,15 @@ async def test_a_submit_holds_no_lock_on_history(conn: asyncpg.Connection) -> No
         assert held == []
 
 
-async def test_a_limit_that_returns_counts_after_the_finish_under_way(
+async def test_a_new_limit_counts_after_an_open_finish(
     conn: asyncpg.Connection, connect: Connect
 ) -> None:
-    """Otherwise the gate keeps a slot of a job that is gone, and the queue stands still."""
+    """Otherwise the gate keeps the slot of a finished job, and the queue stops."""
     await factory.queue(conn, concurrency=1)
     worker = await factory.worker(conn)
     await factory.submit_rows(conn, [{"kind": "q"}] * 2)
     started = await factory.claim(conn, worker)
-    # Over its declaration, an edit can widen a limit and not lift it: declared anew, it is gone.
+    # An edit can raise a declared limit and not remove it: a new declaration removes it.
     await conn.execute("select penstock.declare_queue('q', '{}')")
     finisher, operator = await connect(), await connect()
     async with finisher.transaction():
@@ -58,7 +58,7 @@ async def test_a_limit_that_returns_counts_after_the_finish_under_way(
 
 
 @pytest.mark.parametrize("call", ["reconcile()", "edit_plan('free', '{\"per_hour\": 5}')"])
-async def test_upkeep_and_edits_leave_accounts_alone_that_they_need_not_touch(
+async def test_upkeep_and_edits_lock_only_the_accounts_that_they_change(
     conn: asyncpg.Connection, connect: Connect, call: str
 ) -> None:
     await factory.queue(conn)
@@ -71,14 +71,14 @@ async def test_upkeep_and_edits_leave_accounts_alone_that_they_need_not_touch(
     async with app.transaction():
         await factory.submit(app, account="b")
         await conn.fetch(f"select * from penstock.{call}")
-        [ended] = await factory.finish(conn, worker, started)
-        assert ended["verdict"] == "done"
+        [settled] = await factory.finish(conn, worker, started)
+        assert settled["verdict"] == "done"
 
 
-async def test_an_edit_that_cannot_have_its_locks_gives_up_by_itself(
+async def test_an_edit_gives_up_when_it_cannot_lock_the_rows(
     conn: asyncpg.Connection, connect: Connect
 ) -> None:
-    """The first limit of a queue counts what runs, and an app holds one of those jobs."""
+    """The first limit of a queue counts the running jobs, and an app has locked one of them."""
     await factory.queue(conn)
     worker = await factory.worker(conn)
     job = await factory.submit(conn)
@@ -108,7 +108,7 @@ async def test_a_hand_over_does_not_wait_for_a_cancel(
     assert [row[0] for row in await conn.fetch(sql, *args)] == ["done", "stale"]
 
 
-async def test_due_jobs_of_a_busy_account_do_not_fill_the_pass(
+async def test_due_jobs_of_a_locked_account_do_not_fill_the_pass(
     conn: asyncpg.Connection, connect: Connect, clock: Clock
 ) -> None:
     await factory.queue(conn)
@@ -123,7 +123,7 @@ async def test_due_jobs_of_a_busy_account_do_not_fill_the_pass(
     assert await conn.fetchval("select penstock.stage_due_jobs(1, 3)") == 3
 
 
-async def test_lost_jobs_of_a_busy_account_do_not_fill_the_pass(
+async def test_lost_jobs_of_a_locked_account_do_not_fill_the_pass(
     conn: asyncpg.Connection, connect: Connect, clock: Clock
 ) -> None:
     await factory.queue(conn)
@@ -142,10 +142,10 @@ async def test_lost_jobs_of_a_busy_account_do_not_fill_the_pass(
     assert len(await conn.fetch("select * from penstock.recover_jobs(3)")) == 3
 
 
-async def test_retrying_a_scheduled_job_takes_nothing_else_along(
+async def test_retrying_a_scheduled_job_stages_no_other_job(
     conn: asyncpg.Connection, connect: Connect, clock: Clock
 ) -> None:
-    """It runs now, before what came later; others that are due stay free for the workers."""
+    """It runs now, before later jobs; other due jobs are left to the workers."""
     await factory.queue(conn)
     worker = await factory.worker(conn)
     late = await factory.submit(conn, delay_seconds=5 * 86_400)
@@ -159,7 +159,7 @@ async def test_retrying_a_scheduled_job_takes_nothing_else_along(
     assert (await factory.claim(conn, worker))[0]["id"] == late
 
 
-async def test_so_many_expired_jobs_that_some_are_left_start_none_of_them(
+async def test_expired_jobs_that_are_left_by_a_pass_never_start(
     conn: asyncpg.Connection, clock: Clock
 ) -> None:
     await factory.queue(conn)
@@ -188,14 +188,14 @@ async def test_an_idempotency_key_means_the_same_in_every_time_zone(
     assert await conn.fetchval(sql) == "true"
 
 
-async def test_a_worker_of_an_earlier_life_shares_no_identity(conn: asyncpg.Connection) -> None:
-    """Also when the tables were made anew in between: numbers are drawn, not counted."""
+async def test_a_worker_never_has_the_id_of_an_earlier_one(conn: asyncpg.Connection) -> None:
+    """Also if the tables were made again in between: ids are random and not counted."""
     numbers = [await factory.worker(conn) for _ in range(20)]
     assert len(set(numbers)) == 20
     assert min(numbers) > 1_000_000
 
 
-async def test_the_order_of_a_queue_waits_for_submits_under_way(
+async def test_a_change_of_a_queues_order_waits_for_open_submits(
     conn: asyncpg.Connection, connect: Connect
 ) -> None:
     await factory.queue(conn)

@@ -1,7 +1,7 @@
-"""The work of a claim and a finish follows the batch, never the backlog or the history.
+"""The work of a claim and a finish depends on the batch, never on the backlog or the history.
 
-Counted by Postgres itself, inside one transaction: rows fetched and read from each table, scans of
-each index, and pages touched, with everything the functions do inside. No times are taken.
+Postgres counts it within one transaction: rows fetched and read from each table, scans of each
+index, and pages touched, with everything that the functions do. No times are measured.
 """
 
 import asyncpg
@@ -57,10 +57,10 @@ async def test_a_claim_touches_its_batch_not_the_backlog(
 
 
 @pytest.mark.timeout(600)
-async def test_a_claim_does_not_look_at_the_jobs_of_a_blocked_account(
+async def test_a_claim_does_not_read_the_jobs_of_a_blocked_account(
     conn: asyncpg.Connection, worker: int, scale: Scale
 ) -> None:
-    """One account with 20,000 jobs (200,000) in front, of which one runs, and may."""
+    """One account with 20,000 jobs (200,000) in front, of which one runs, as its limit allows."""
     await factory.plan(conn, concurrency=1)
     await fill(conn, scale(20_000, 200_000), account="greedy")
     [first] = await factory.claim(conn, worker, limit=BATCH)
@@ -82,10 +82,10 @@ async def test_a_claim_does_not_look_at_the_jobs_of_a_blocked_account(
 
 
 @pytest.mark.timeout(600)
-async def test_a_claim_that_meets_full_accounts_closes_their_lanes_once(
+async def test_a_claim_closes_the_lanes_of_full_accounts_once(
     conn: asyncpg.Connection, worker: int
 ) -> None:
-    """A cap that another queue has filled: 300 open lanes in front lead nowhere."""
+    """Another queue has filled the limits of the accounts of 300 open lanes in front."""
     await factory.plan(conn, concurrency=1)
     await factory.queue(conn, "other")
     await factory.submit_rows(conn, [{"kind": "other", "account": f"a{n}"} for n in range(300)])
@@ -104,10 +104,10 @@ async def test_a_claim_that_meets_full_accounts_closes_their_lanes_once(
 
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("accounts", [0, 500])
-async def test_a_finish_goes_by_primary_key_after_20000_finished_jobs(
+async def test_a_finish_uses_the_primary_key_after_20000_finished_jobs(
     conn: asyncpg.Connection, worker: int, accounts: int
 ) -> None:
-    """Dead entries of 20,000 starts lie in every index on running rows; none is read."""
+    """Every index on running rows has dead entries of 20,000 attempts; none is read."""
     await factory.plan(conn, concurrency=1)
     await fill(conn, 20_100 if accounts == 0 else 5_000, accounts=accounts)
     for _ in range(200 if accounts == 0 else 45):
@@ -124,10 +124,10 @@ async def test_a_finish_goes_by_primary_key_after_20000_finished_jobs(
 
 
 @pytest.mark.timeout(600)
-async def test_a_recovery_looks_at_what_runs_not_at_what_waits(
+async def test_a_recovery_reads_running_jobs_and_no_waiting_ones(
     conn: asyncpg.Connection, scale: Scale
 ) -> None:
-    """100 jobs of a lost worker, and 50,000 that wait behind them (1,000,000)."""
+    """100 jobs of a lost worker, and 50,000 waiting jobs behind them (1,000,000)."""
     await factory.queue(conn)
     await fill(conn, scale(50_000, 1_000_000))
     lost = await factory.worker(conn, "lost", lease="1 hour")
@@ -146,17 +146,17 @@ async def test_a_recovery_looks_at_what_runs_not_at_what_waits(
 async def test_an_idle_claim_touches_a_handful_of_pages(
     conn: asyncpg.Connection, worker: int
 ) -> None:
-    """Workers that wait poll every second: that must cost nothing."""
+    """Idle workers poll every second: that must cost nearly nothing."""
     work = await warmed(conn, claim_sql(), worker)
     assert work.job_rows == 0
     assert work.pages <= 100
 
 
 @pytest.mark.timeout(600)
-async def test_an_end_told_twice_does_not_read_the_history(
+async def test_an_outcome_reported_twice_does_not_read_the_history(
     conn: asyncpg.Connection, worker: int, scale: Scale
 ) -> None:
-    """After 5,000 finished jobs (100,000); a batch that came too late once took seconds of it."""
+    """After 5,000 finished jobs (100,000), where a late batch once took seconds."""
     await fill(conn, scale(5_000, 100_000))
     late: list[asyncpg.Record] = []
     while batch := await factory.claim(conn, worker, limit=1_000):

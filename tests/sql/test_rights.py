@@ -1,4 +1,4 @@
-"""What a role may do: the functions it was given, and through them nothing else."""
+"""A role may call the functions that were granted to it, and has no other right."""
 
 from collections.abc import AsyncIterator
 from urllib.parse import urlsplit
@@ -52,7 +52,7 @@ async def test_an_app_submits_without_any_right_on_a_table(
     assert (start["id"], start["payload"]) == (UUID(job["id"]), {"n": 1})
 
 
-async def test_an_app_is_refused_in_words_it_can_read(
+async def test_an_app_gets_a_readable_refusal(
     app: asyncpg.Connection, conn: asyncpg.Connection
 ) -> None:
     await factory.queue(conn)
@@ -86,8 +86,8 @@ async def test_an_app_reaches_nothing_else(
             await app.execute(sql)
 
 
-async def test_everyone_else_can_do_nothing_at_all(app: asyncpg.Connection) -> None:
-    """What PUBLIC has, the app has: only what was granted to it may be left."""
+async def test_other_roles_have_no_rights(app: asyncpg.Connection) -> None:
+    """The app has the rights of PUBLIC: it may have no others than those granted to it."""
     allowed = await app.fetch(
         "select p.proname from pg_proc p where p.pronamespace = 'penstock'::regnamespace"
         " and has_function_privilege(p.oid, 'execute')"
@@ -149,10 +149,10 @@ set search_path = evil, pg_temp, pg_catalog, penstock;
 """
 
 
-async def test_objects_of_the_callers_own_do_not_lead_the_functions_astray(
+async def test_functions_do_not_use_objects_of_their_caller(
     app: asyncpg.Connection, admin: asyncpg.Connection, conn: asyncpg.Connection
 ) -> None:
-    """A function with the owner's rights that ran the caller's code would give them away."""
+    """A function with the owner's rights must not run the caller's code."""
     await factory.queue(conn)
     await factory.plan(conn, concurrency=1)
     role = await app.fetchval("select current_user")
@@ -183,10 +183,10 @@ async def test_objects_of_the_callers_own_do_not_lead_the_functions_astray(
         "cancel_job('{job}')",
     ],
 )
-async def test_other_functions_follow_no_strange_path_either(
+async def test_internal_functions_do_not_use_a_strange_search_path_either(
     admin: asyncpg.Connection, conn: asyncpg.Connection, call: str
 ) -> None:
-    """The owner itself may have an odd search path, and temporary tables of such names."""
+    """The owner may have an odd search path, and temporary tables with such names."""
     await factory.queue(conn, concurrency=3)
     await factory.plan(conn, concurrency=1)
     worker = await factory.worker(conn)

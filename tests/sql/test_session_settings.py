@@ -1,4 +1,4 @@
-"""Functions called from sessions of an app's own, with odd settings: the same answers."""
+"""Functions return the same in sessions of an app with odd settings."""
 
 import re
 from datetime import timedelta
@@ -50,14 +50,14 @@ async def submit(conn: asyncpg.Connection, **fields: Any) -> Any:
 
 
 async def walk(conn: asyncpg.Connection) -> list[Any]:
-    """Through every verb, and what each said, but for ids and moments."""
-    said: list[Any] = []
+    """Call every function, and return the answers without ids and times."""
+    answers: list[Any] = []
 
     def note(job: dict[str, Any]) -> dict[str, Any]:
         kept = (
             "status attempt priority account topic balance waiting_for deduplicated credits error"
         )
-        said.append({name: job.get(name) for name in kept.split()})
+        answers.append({name: job.get(name) for name in kept.split()})
         assert job["created_at"].endswith("Z")
         return job
 
@@ -84,11 +84,11 @@ async def walk(conn: asyncpg.Connection) -> list[Any]:
         note(await conn.fetchval("select penstock.read_job($1)", row["id"]))
     note(await conn.fetchval("select penstock.cancel_job($1)", deep))
     note(await conn.fetchval("select penstock.retry_job($1)", rows[1]["id"]))
-    said.append(await conn.fetchval("select array_agg(balance_after) from penstock.ledger"))
+    answers.append(await conn.fetchval("select array_agg(balance_after) from penstock.ledger"))
     await conn.execute("select penstock.make_partitions()")
     await conn.fetch("select * from penstock.prune_history()")
     assert await conn.fetch("select * from penstock.check()") == []
-    return said
+    return answers
 
 
 @pytest.fixture
@@ -101,8 +101,10 @@ async def expected(migrated: str) -> list[Any]:
         await conn.close()
 
 
-async def test_every_verb_answers_the_same(conn: asyncpg.Connection, expected: list[Any]) -> None:
-    """D3: also where the session is an app's, and nobody has set it right."""
+async def test_every_call_returns_the_same_in_every_session(
+    conn: asyncpg.Connection, expected: list[Any]
+) -> None:
+    """D3: also in a session of an app, whose settings we do not control."""
     for name, value in ODD.items():
         await conn.execute("select set_config($1, $2, false)", name, value)
     assert await walk(conn) == expected
@@ -136,7 +138,7 @@ async def test_days_have_24_hours_in_every_time_zone(
 
 @pytest.mark.parametrize("path", FUNCTIONS, ids=lambda path: path.name)
 def test_no_literal_depends_on_how_backslashes_are_read(path: Path) -> None:
-    """`e'…'` says it; a plain literal with one means two things, by a setting of the session."""
+    """`e'…'` is unambiguous; a plain literal with a backslash depends on a session setting."""
     literal = re.compile(
         r"--[^\n]*|(?s:\$\w+\$.*?\$\w+\$)|(?P<escaped>\b[eE])?'(?P<text>(?:[^']|'')*)'"
     )

@@ -1,7 +1,7 @@
 """The storm: 50 connections claim at once while others submit, cancel, snooze and are cut.
 
 In every snapshot no limit is exceeded, counters equal counts and no invariant is broken; each job
-has one owner at a time; at the end nothing is lost, and everything has ended once.
+has one owner at a time; at the end no job is lost, and each has finished once.
 """
 
 import time
@@ -18,17 +18,17 @@ from support.storms.storm import Storm
 pytestmark = pytest.mark.one_version
 
 ACCOUNTS = 300
-# Far more than it takes, also beside others on a slow machine.
+# Far more than it needs, also on a slow machine that runs other tests.
 DEADLINE_SECONDS = 1_200
 
 
 @pytest.fixture
 def storm(database: str, connect: Connect, clock: Clock, seed: int) -> Any:
-    """Let a storm rage over a queue with these options, and see what it has left."""
+    """Run a storm on a queue with these options, and check the result."""
 
     async def rage(jobs: int, **options: Any) -> None:
         conn = await connect()
-        # Times far longer than the storm: upkeep ends a start for one reason only.
+        # Times far longer than the storm: recovery settles an attempt for one reason only.
         await factory.queue(conn, timeout_seconds=3_600, delay_seconds=0, **options)
         storm = Storm(database, connect, clock, seed, jobs)
         began = time.monotonic()
@@ -44,7 +44,7 @@ def storm(database: str, connect: Connect, clock: Clock, seed: int) -> Any:
 
 @pytest.mark.timeout(DEADLINE_SECONDS + 60)
 @pytest.mark.parametrize("concurrency", [7, 1])
-async def test_no_limit_is_exceeded_and_nothing_is_lost_in_a_storm(
+async def test_no_limit_is_exceeded_and_no_job_is_lost_in_a_storm(
     conn: asyncpg.Connection, storm: Any, scale: Scale, concurrency: int
 ) -> None:
     """M3, M4, G6, E9, S12, S13: 300 accounts that may run one job each; 5,000 jobs in full."""

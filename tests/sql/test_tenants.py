@@ -1,4 +1,4 @@
-"""What an account's own connection sees in SQL: its rows, all of them, and nothing else.
+"""The own connection of an account sees all rows of that account in SQL, and nothing else.
 
 As psql would: a login that is a member of penstock_tenant, and `set penstock.account`.
 """
@@ -19,7 +19,7 @@ from support import factory
 from support.clock import Clock
 from support.cluster import OWNER, Cluster
 
-# Each table with what tells its rows apart, and whose they are.
+# Each table with the key of its rows, and their owner.
 TABLES = {
     "job": ("id", "account_id"),
     "finished": ("id", "account_id"),
@@ -29,9 +29,9 @@ TABLES = {
     "account": ("id", "id"),
 }
 VIEWS = ("my_jobs", "my_ledger", "my_account")
-# Functions of ours that a tenant may call.
+# Functions that a tenant may call.
 ALLOWED = frozenset({"read_my_error"})
-# Nobody is called that: not said, empty, unknown, nobody's number, not quite right, not a name.
+# No account has such a name: missing, empty, unknown, the number 0, misspelt, not a name.
 NOBODY = [None, "", "u3", "0", "U1", "u1 ", "%", "u1' or true --"]
 
 Tenant = asyncpg.Connection
@@ -48,7 +48,7 @@ async def admin(cluster: Cluster, database: str) -> AsyncIterator[asyncpg.Connec
 async def login(
     admin: asyncpg.Connection, database: str, *grants: str
 ) -> AsyncIterator[asyncpg.Connection]:
-    """A role of its own that logs in, with these rights."""
+    """Create a role with these rights, and log in with it."""
     role = f"login_{uuid4().hex[:12]}"
     await admin.execute(f"create role {role} login")
     for grant in grants:
@@ -67,15 +67,15 @@ async def login(
 async def tenant(
     admin: asyncpg.Connection, database: str, conn: asyncpg.Connection, clock: Clock
 ) -> AsyncIterator[Tenant]:
-    """A tenant's connection, in a database where others have as much as it has."""
+    """Open a tenant's connection, in a database where others have as many rows."""
     await _fill(conn, clock)
     async with login(admin, database, TENANT) as tenant:
-        await say(tenant, "u1")
+        await set_account(tenant, "u1")
         yield tenant
 
 
 async def _fill(conn: asyncpg.Connection, clock: Clock) -> None:
-    """Jobs in every state and of several weeks, of u1, of u2 and of nobody."""
+    """Make jobs in every state and of several weeks, of u1, of u2 and without an account."""
     await factory.queue(conn)
     await factory.plan(conn)
     await conn.execute("select penstock.declare_kind('paid', 'q', $1)", {"price": 3})
@@ -106,7 +106,7 @@ def _jobs() -> list[dict[str, Any]]:
     ]
 
 
-async def say(conn: asyncpg.Connection, account: str | None) -> None:
+async def set_account(conn: asyncpg.Connection, account: str | None) -> None:
     if account is None:
         await conn.execute("reset penstock.account")
     else:
@@ -132,14 +132,14 @@ async def test_an_account_sees_all_of_its_own_and_nothing_else(
     tenant: Tenant, conn: asyncpg.Connection, account: str
 ) -> None:
     """G14"""
-    await say(tenant, account)
+    await set_account(tenant, account)
     number = await conn.fetchval("select id from penstock.account where name = $1", account)
     for table, (_, owner) in TABLES.items():
         own = await rows(conn, table, f"{owner} = {number}")
         assert own, f"the test would show nothing of {table}"
         assert len(own) < len(await rows(conn, table)), table
         assert await rows(tenant, table) == own, table
-    # Several partitions are among them, and every state.
+    # They are in several partitions and in every state.
     places = await conn.fetchval(
         "select count(distinct tableoid) from penstock.finished where account_id = $1", number
     )
@@ -148,7 +148,7 @@ async def test_an_account_sees_all_of_its_own_and_nothing_else(
     assert {row["status"] for row in statuses} == {"queued", "running", "succeeded", "failed"}
 
 
-async def test_the_views_say_it_in_the_words_of_the_contract(
+async def test_the_views_have_the_columns_of_the_contract(
     tenant: Tenant, conn: asyncpg.Connection
 ) -> None:
     """G14, G15"""
@@ -168,25 +168,25 @@ async def test_the_views_say_it_in_the_words_of_the_contract(
     assert [line["id"] for line in lines] == await rows(tenant, "ledger")
     assert {line["ref"] for line in lines} == {"for u1", "by u1", None}
     [account] = await tenant.fetch("select * from penstock.my_account")
-    told = await conn.fetchval("select penstock.read_account('u1')")
-    assert (account["id"], account["plan"], account["balance"]) == ("u1", "free", told["balance"])
+    leaked = await conn.fetchval("select penstock.read_account('u1')")
+    assert (account["id"], account["plan"], account["balance"]) == ("u1", "free", leaked["balance"])
     assert account["balance"] == lines[-1]["balance_after"]
 
 
-async def test_who_is_nobody_sees_nothing(tenant: Tenant) -> None:
-    """G14: also not what belongs to nobody"""
+async def test_an_unknown_account_sees_nothing(tenant: Tenant) -> None:
+    """G14: nor the rows without an account"""
     nothing = dict.fromkeys((*TABLES, *VIEWS), 0)
     for account in NOBODY:
-        await say(tenant, account)
+        await set_account(tenant, account)
         assert await counts(tenant) == nothing, account
-    # What was said for one transaction is over with it.
+    # A setting of one transaction ends with it.
     async with tenant.transaction():
         await tenant.execute("set local penstock.account = 'u1'")
         assert (await counts(tenant))["my_account"] == 1
     assert await counts(tenant) == nothing
 
 
-async def test_a_connection_that_never_said_who_it_is_sees_nothing(
+async def test_a_connection_without_an_account_sees_nothing(
     tenant: Tenant, admin: asyncpg.Connection, database: str
 ) -> None:
     """G14"""
@@ -195,24 +195,24 @@ async def test_a_connection_that_never_said_who_it_is_sees_nothing(
         assert set((await counts(fresh)).values()) == {0}
 
 
-async def test_an_account_without_a_name_is_seen_by_nobody(
+async def test_nobody_sees_the_rows_of_an_erased_account(
     tenant: Tenant, conn: asyncpg.Connection
 ) -> None:
-    """G14: an erased person's rows have no owner who could ask for them"""
+    """G14: the rows of an erased account have no owner"""
     await conn.execute("update penstock.account set name = null where name = 'u1'")
     for account in ("u1", *NOBODY):
-        await say(tenant, account)
+        await set_account(tenant, account)
         assert set((await counts(tenant)).values()) == {0}, account
 
 
-async def test_a_batch_of_several_accounts_is_nobodys(
+async def test_a_batch_of_several_accounts_belongs_to_none(
     tenant: Tenant, conn: asyncpg.Connection
 ) -> None:
     """G14"""
     await conn.fetch("select penstock.submit_jobs($1)", _jobs())
     batch = await conn.fetchval("select id from penstock.batch order by id desc limit 1")
     for account in ("u1", "u2"):
-        await say(tenant, account)
+        await set_account(tenant, account)
         seen = await tenant.fetch("select topic from penstock.my_jobs where batch = $1", batch)
         assert [row["topic"] for row in seen] == [account]
         assert batch not in await rows(tenant, "batch")
@@ -223,18 +223,18 @@ async def test_a_plan_made_for_one_account_does_not_serve_another(tenant: Tenant
     statement = await tenant.prepare("select distinct topic from penstock.my_jobs where $1")
     for _ in range(4):
         for account in ("u1", "u2", "u3", ""):
-            await say(tenant, account)
+            await set_account(tenant, account)
             found = [row["topic"] for row in await statement.fetch(True)]
             assert found == ([account] if account in ("u1", "u2") else [])
 
 
-async def test_the_owner_takes_the_role_and_gives_it_back(
+async def test_the_owner_can_set_and_reset_the_role(
     tenant: Tenant, conn: asyncpg.Connection
 ) -> None:
-    """G14: as an app does that has one connection for all; plans are not carried over either"""
+    """G14: as an app does that has one connection for all tenants; plans are not reused either"""
     assert tenant
     statement = await conn.prepare("select distinct topic from penstock.my_jobs order by 1")
-    await say(conn, "u2")
+    await set_account(conn, "u2")
     for _ in range(8):
         assert [row["topic"] for row in await statement.fetch()] == ["nobody", "u1", "u2"]
         await conn.execute(f"set role {TENANT}")
@@ -249,7 +249,7 @@ async def test_the_owner_takes_the_role_and_gives_it_back(
     assert len(await statement.fetch()) == 3
 
 
-async def test_no_way_leads_to_another_role(tenant: Tenant, cluster: Cluster) -> None:
+async def test_a_tenant_cannot_change_to_another_role(tenant: Tenant, cluster: Cluster) -> None:
     """G14"""
     superuser = urlsplit(cluster.superuser_dsn("x")).username
     for sql in (
@@ -276,7 +276,7 @@ async def test_without_row_security_there_is_an_error_and_no_row(tenant: Tenant)
             await tenant.fetch(f"select * from penstock.{name}")
 
 
-async def test_nothing_is_written(tenant: Tenant, conn: asyncpg.Connection) -> None:
+async def test_a_tenant_cannot_write(tenant: Tenant, conn: asyncpg.Connection) -> None:
     """G14: not on any table or view, the own rows included"""
     before = await factory.contents(conn)
     relations = await conn.fetch(
@@ -305,7 +305,7 @@ async def test_nothing_is_written(tenant: Tenant, conn: asyncpg.Connection) -> N
         for sql in tries:
             with pytest.raises(asyncpg.PostgresError) as refusal:
                 await tenant.execute(sql)
-            # A view of several tables cannot be written to by anyone.
+            # Nobody can write to a view of several tables.
             no_right, no_such_thing = "42501", ("55000", "0A000")
             assert refusal.value.sqlstate in (
                 (no_right, *no_such_thing) if row["is_view"] else (no_right,)
@@ -329,10 +329,10 @@ async def test_nothing_is_written(tenant: Tenant, conn: asyncpg.Connection) -> N
     assert await factory.contents(conn) == before
 
 
-async def test_none_of_our_functions_can_be_called(
+async def test_a_tenant_can_call_no_other_function(
     tenant: Tenant, conn: asyncpg.Connection
 ) -> None:
-    """G14, R-S2: identity is an argument of them, so whoever may call them is everybody"""
+    """G14, R-S2: the identity is an argument of them, so a caller could be any account"""
     before = await factory.contents(conn)
     routines = await conn.fetch(
         "select p.oid, p.proname as name, p.oid::regprocedure::text as signature, p.proisstrict,"
@@ -349,7 +349,7 @@ async def test_none_of_our_functions_can_be_called(
         may = await tenant.fetchval("select has_function_privilege($1::oid, 'execute')", row["oid"])
         assert not may, row["signature"]
         if row["proisstrict"]:
-            continue  # with nothing but nulls it is not even called
+            continue  # a strict function is not called with nulls
         arguments = ", ".join(row["arguments"])
         with pytest.raises(asyncpg.InsufficientPrivilegeError):
             await tenant.execute(f"{row['verb']} penstock.{row['name']}({arguments})")
@@ -365,7 +365,7 @@ async def test_none_of_our_functions_can_be_called(
     assert await factory.contents(conn) == before
 
 
-async def test_nothing_leads_around_the_parent_of_the_partitions(
+async def test_a_tenant_cannot_read_partitions_directly(
     tenant: Tenant, conn: asyncpg.Connection
 ) -> None:
     """G14: a partition has no policy of its own"""
@@ -383,7 +383,7 @@ async def test_nothing_leads_around_the_parent_of_the_partitions(
     assert [row["topic"] for row in await tenant.fetch(sample)] == ["u1"]
 
 
-async def test_everything_else_is_closed(tenant: Tenant, conn: asyncpg.Connection) -> None:
+async def test_a_tenant_can_read_no_other_table(tenant: Tenant, conn: asyncpg.Connection) -> None:
     """G14"""
     relations = await conn.fetch(
         "select relname from pg_class where relnamespace = 'penstock'::regnamespace"
@@ -392,7 +392,7 @@ async def test_everything_else_is_closed(tenant: Tenant, conn: asyncpg.Connectio
     for name in {row["relname"] for row in relations} - {*TABLES, *VIEWS}:
         with pytest.raises(asyncpg.InsufficientPrivilegeError):
             await tenant.execute(f"select * from penstock.{name}")
-    # Of kinds and queues the names, which the views show, and not how they are set up.
+    # Of kinds and queues only the names, which the views show, and not the options.
     assert await tenant.fetch(
         "select id, name from penstock.kind union select id, name from penstock.queue"
     )
@@ -401,14 +401,14 @@ async def test_everything_else_is_closed(tenant: Tenant, conn: asyncpg.Connectio
             await tenant.execute(f"select {column} from penstock.kind")
 
 
-async def test_a_copy_holds_what_the_query_would(tenant: Tenant) -> None:
+async def test_a_copy_has_the_rows_of_the_query(tenant: Tenant) -> None:
     """G14"""
     for table in TABLES:
         whole, queried = BytesIO(), BytesIO()
-        # Of jobs not all columns are theirs to see.
+        # Tenants may not read all columns of jobs.
         columns = ["id", "topic"] if table in ("job", "finished") else None
         shown = ", ".join(columns or ["*"])
-        # Of a parent of partitions alone, which has no rows, or refused.
+        # A copy of a partitioned table alone has no rows, or is refused.
         with suppress(asyncpg.WrongObjectTypeError):
             await tenant.copy_from_table(
                 table, schema_name="penstock", output=whole, columns=columns
@@ -421,17 +421,17 @@ async def test_a_copy_holds_what_the_query_would(tenant: Tenant) -> None:
         assert b"nobody" not in own
 
 
-async def test_what_the_planner_knows_of_others_is_not_told(
+async def test_statistics_about_other_accounts_are_not_visible(
     tenant: Tenant, conn: asyncpg.Connection
 ) -> None:
-    """G14: the commonest payloads and topics are in its statistics"""
+    """G14: the most common payloads and topics are in the planner's statistics"""
     await conn.execute("analyze")
     assert await conn.fetchval("select count(*) from pg_stats where schemaname = 'penstock'")
-    told = await tenant.fetch(
+    leaked = await tenant.fetch(
         "select distinct tablename, attname from pg_stats"
         " where schemaname = 'penstock' and tablename <> 'test_clock'"
     )
-    assert {tuple(row) for row in told} <= {
+    assert {tuple(row) for row in leaked} <= {
         (table, column) for table in ("kind", "queue") for column in ("id", "name")
     }
 
@@ -446,21 +446,21 @@ create operator pg_temp.=== (leftarg = text, rightarg = text, function = pg_temp
 """
 
 
-async def test_a_condition_that_tells_what_it_is_shown_is_shown_own_rows_only(
+async def test_a_condition_that_leaks_its_arguments_gets_own_rows_only(
     tenant: Tenant,
 ) -> None:
-    """G14: a cheap function goes before other conditions, but not before whose row it is"""
-    told: list[str] = []
-    tenant.add_log_listener(lambda _, message: told.append(str(message)))
+    """G14: a cheap function runs before other conditions, but not before the check of the owner"""
+    leaked: list[str] = []
+    tenant.add_log_listener(lambda _, message: leaked.append(str(message)))
     await tenant.execute(PEEK)
     for settings in ("", "set enable_indexscan = off; set enable_bitmapscan = off"):
         if settings:
             await tenant.execute(settings)
         for name in (*TABLES, *VIEWS):
-            # Of these not all columns are theirs to see, and so no row as a whole.
+            # Tenants may not read all columns of these, so no row as a whole.
             shown = ".topic" if name in ("job", "finished") else "::text"
             mine, other = f"t{shown}", f"o{shown}"
-            told.clear()
+            leaked.clear()
             for sql in (
                 f"select 1 from penstock.{name} t where pg_temp.peek({mine})",
                 f"select 1 from penstock.{name} t where {mine} operator(pg_temp.===) 'x'",
@@ -468,10 +468,10 @@ async def test_a_condition_that_tells_what_it_is_shown_is_shown_own_rows_only(
                 f"select 1 from penstock.{name} t order by pg_temp.peek({mine})",
                 f"select count(*) filter (where pg_temp.peek({mine})) from penstock.{name} t",
             ):
-                told.clear()
+                leaked.clear()
                 await tenant.fetch(sql)
-                assert told, f"the trick does not work at all: {sql}"
-                assert not [line for line in told if "u2" in line or "nobody" in line], sql
+                assert leaked, f"the trick does not work at all: {sql}"
+                assert not [line for line in leaked if "u2" in line or "nobody" in line], sql
 
 
 async def test_a_condition_that_fails_on_a_row_fails_on_own_rows_only(
@@ -484,7 +484,7 @@ async def test_a_condition_that_fails_on_a_row_fails_on_own_rows_only(
         assert len(await tenant.fetch(sql)) == 1
     with pytest.raises(asyncpg.InvalidTextRepresentationError, match='"u1"'):
         await tenant.fetch("select 1 from penstock.job where topic::integer = 1")
-    await say(tenant, "u3")
+    await set_account(tenant, "u3")
     for name in ("job", "finished", "my_jobs"):
         sql = f"select 1 from penstock.{name} where topic::integer = 1"
         assert await tenant.fetch(sql) == []
@@ -513,7 +513,7 @@ set search_path = pg_temp, penstock, pg_catalog;
 TRAPPED = ("job", "ledger", "resolution", "kind", "plan", "recent_submit", "setting")
 
 
-async def test_a_tenants_own_objects_do_not_change_what_it_sees(tenant: Tenant) -> None:
+async def test_a_tenants_own_objects_do_not_change_the_rows_it_sees(tenant: Tenant) -> None:
     """G14, R-S4"""
     before = {name: await rows(tenant, name) for name in TABLES}
     views = await counts(tenant)
@@ -523,7 +523,7 @@ async def test_a_tenants_own_objects_do_not_change_what_it_sees(tenant: Tenant) 
     assert await tenant.fetchval("select id from penstock.my_account") == "u1"
 
 
-async def test_a_callers_own_objects_do_not_change_what_money_does(
+async def test_a_callers_own_objects_do_not_change_credits(
     admin: asyncpg.Connection, conn: asyncpg.Connection, clock: Clock, database: str
 ) -> None:
     """G14, R-S4: the functions run with the owner's rights, and read the owner's tables"""

@@ -1,4 +1,4 @@
-"""What whoever has a SQL prompt, and nothing else, can ask."""
+"""Views for people with nothing but a SQL prompt."""
 
 import asyncpg
 
@@ -37,9 +37,9 @@ async def test_health_and_statistics_are_plain_views(
     [row] = await conn.fetch(
         "select failed_today, avg_seconds from penstock.queue_stats where queue = 'q'"
     )
-    assert tuple(row) == (0, None), "what ended on an earlier day does not count"
-    ended = await conn.fetch(
+    assert tuple(row) == (0, None), "jobs that finished on an earlier day do not count"
+    finished = await conn.fetch(
         "select outcome, sum(count), sum(total_duration_ms) / sum(count)"
         " from penstock.hourly group by outcome"
     )
-    assert {tuple(row) for row in ended} == {("succeeded", 2, 20_000), ("failed", 1, 20_000)}
+    assert {tuple(row) for row in finished} == {("succeeded", 2, 20_000), ("failed", 1, 20_000)}

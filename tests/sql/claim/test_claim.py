@@ -1,4 +1,4 @@
-"""Starting jobs: each once, within every limit, when they are due and not after they expire."""
+"""Claims start each job once, within every limit, when it is due and before it expires."""
 
 import asyncio
 import itertools
@@ -16,10 +16,10 @@ from support.shapes import Connect
 NOON = datetime(2030, 1, 1, 12, tzinfo=UTC)
 
 
-async def test_a_start_takes_the_job_counts_and_sets_its_deadline(
+async def test_a_claim_starts_the_job_counts_the_attempt_and_sets_the_deadline(
     conn: asyncpg.Connection, clock: Clock
 ) -> None:
-    """E6, E13, F4, F9: the moments of a start are the database's."""
+    """E6, E13, F4, F9: the times of an attempt come from the database's clock."""
     await clock.freeze(NOON)
     await factory.queue(conn, timeout_seconds=120)
     worker = await factory.worker(conn, "host-1")
@@ -59,14 +59,14 @@ async def test_a_start_takes_the_job_counts_and_sets_its_deadline(
     ("of_queue", "of_kind", "of_job", "seconds"),
     [(None, None, None, 120), (60, None, None, 60), (60, 30, None, 30), (60, 30, 10, 10)],
 )
-async def test_the_nearest_word_on_the_timeout_counts(
+async def test_the_most_specific_timeout_counts(
     conn: asyncpg.Connection,
     of_queue: int | None,
     of_kind: int | None,
     of_job: int | None,
     seconds: int,
 ) -> None:
-    """E13, F4: two minutes where nobody says any."""
+    """E13, F4: two minutes by default."""
     await factory.queue(conn, timeout_seconds=of_queue)
     await conn.execute("select penstock.declare_kind('k', 'q', $1)", {"timeout_seconds": of_kind})
     await factory.submit(conn, "k", timeout_seconds=of_job)
@@ -74,10 +74,10 @@ async def test_the_nearest_word_on_the_timeout_counts(
     assert start["timeout_at"] - start["started_at"] == timedelta(seconds=seconds)
 
 
-async def test_a_job_is_started_once_whoever_asks(
+async def test_a_job_is_started_once_by_concurrent_claims(
     conn: asyncpg.Connection, connect: Connect
 ) -> None:
-    """M4: a claim under way hides its jobs from every other claim, which does not wait."""
+    """M4: other claims skip the jobs of an open claim and do not wait."""
     await factory.queue(conn)
     first = await factory.worker(conn)
     jobs = await factory.submit_rows(conn, [{"kind": "q"}] * 3)
@@ -91,13 +91,13 @@ async def test_a_job_is_started_once_whoever_asks(
     assert await factory.claim(conn, first, limit=3) == []
 
 
-async def test_fifty_at_once_in_front_of_one_model_are_served_in_order_and_none_is_lost(
+async def test_fifty_concurrent_submits_are_served_in_order_and_none_is_lost(
     conn: asyncpg.Connection, connect: Connect
 ) -> None:
     """F1: one generation at a time, 50 people submit at once.
 
-    Of two submits at the same time either may be first. Whoever began after another was answered
-    is served after it.
+    Of two concurrent submits either may be first. A submit that began after another one returned is
+    served after it.
     """
     await factory.queue(conn, concurrency=1)
     crowd = [await connect() for _ in range(10)]
@@ -116,13 +116,13 @@ async def test_fifty_at_once_in_front_of_one_model_are_served_in_order_and_none_
     pairs = list(itertools.combinations(served, 2))
     assert [(one, other) for one, other in pairs if answered[other] < begun[one]] == []
     in_turn = [(one, other) for one, other in pairs if answered[one] < begun[other]]
-    assert len(in_turn) >= 10 * (4 + 3 + 2 + 1), "at least those of each connection"
+    assert len(in_turn) >= 10 * (4 + 3 + 2 + 1), "at least the pairs of each connection"
 
 
-async def test_one_at_a_time_holds_across_workers_until_the_job_ends(
+async def test_one_at_a_time_holds_across_workers_until_the_job_is_finished(
     conn: asyncpg.Connection,
 ) -> None:
-    """M3: whatever number of workers asks."""
+    """M3: whatever the number of workers."""
     await factory.queue(conn, concurrency=1)
     one, other = await factory.worker(conn), await factory.worker(conn)
     await factory.submit_rows(conn, [{"kind": "q"}] * 2)
@@ -133,7 +133,7 @@ async def test_one_at_a_time_holds_across_workers_until_the_job_ends(
     assert len(await factory.claim(conn, other, limit=5)) == 1
 
 
-async def test_claims_of_a_queue_with_a_limit_come_one_after_the_other(
+async def test_claims_of_a_queue_with_a_limit_run_one_after_the_other(
     conn: asyncpg.Connection, connect: Connect
 ) -> None:
     """M3: a claim that has not committed yet holds its slots."""
@@ -148,7 +148,7 @@ async def test_claims_of_a_queue_with_a_limit_come_one_after_the_other(
     assert (len(mine), len(await second)) == (2, 1)
 
 
-async def test_a_queue_without_a_limit_starts_all_that_is_asked_for(
+async def test_a_queue_without_a_limit_starts_as_many_jobs_as_requested(
     conn: asyncpg.Connection,
 ) -> None:
     await factory.queue(conn)
@@ -158,7 +158,7 @@ async def test_a_queue_without_a_limit_starts_all_that_is_asked_for(
     assert len(await factory.claim(conn, worker, limit=20)) == 10
 
 
-async def test_nothing_is_started_for_a_worker_without_free_slots(
+async def test_no_job_starts_for_a_worker_without_free_slots(
     conn: asyncpg.Connection,
 ) -> None:
     await factory.queue(conn)
@@ -167,9 +167,7 @@ async def test_nothing_is_started_for_a_worker_without_free_slots(
     assert await factory.claim(conn, worker, limit=0) == []
 
 
-async def test_a_worker_given_up_for_lost_is_refused(
-    conn: asyncpg.Connection, clock: Clock
-) -> None:
+async def test_a_claim_of_a_lost_worker_is_refused(conn: asyncpg.Connection, clock: Clock) -> None:
     await factory.queue(conn)
     worker, stopped = await factory.worker(conn), await factory.worker(conn)
     await factory.submit(conn)
@@ -177,15 +175,15 @@ async def test_a_worker_given_up_for_lost_is_refused(
     await clock.advance("16s")
     await factory.recover(conn)
     for who in (worker, stopped, 4711):
-        with refused(409, "worker_lost", "worker") as told:
+        with refused(409, "worker_lost", "worker") as refusal:
             await factory.claim(conn, who)
-        assert told["hint"] == "Drop what it runs and register again."
+        assert refusal["hint"] == "Drop what it runs and register again."
         with refused(409, "worker_lost", "worker"):
             await conn.fetch("select * from penstock.claim_jobs($1, 'q', 1, true)", who)
     assert len(await factory.claim(conn, await factory.worker(conn))) == 1
 
 
-async def test_a_paused_queue_starts_nothing_and_lets_what_runs_end(
+async def test_a_paused_queue_starts_nothing_and_running_jobs_finish(
     conn: asyncpg.Connection,
 ) -> None:
     await factory.queue(conn)
@@ -197,16 +195,14 @@ async def test_a_paused_queue_starts_nothing_and_lets_what_runs_end(
     assert stats
     assert (stats["paused"], stats["queued"], stats["running"]) == (True, 1, 1)
     assert await factory.claim(conn, worker) == []
-    [ended] = await factory.finish(conn, worker, running)
-    assert ended["status"] == "succeeded"
-    await factory.submit(conn)  # what comes meanwhile waits
+    [settled] = await factory.finish(conn, worker, running)
+    assert settled["status"] == "succeeded"
+    await factory.submit(conn)  # jobs submitted meanwhile wait
     await conn.execute("select penstock.resume_queue('q')")
     assert len(await factory.claim(conn, worker, limit=5)) == 2
 
 
-async def test_a_delayed_job_starts_when_its_time_has_come(
-    conn: asyncpg.Connection, clock: Clock
-) -> None:
+async def test_a_delayed_job_starts_when_it_is_due(conn: asyncpg.Connection, clock: Clock) -> None:
     await clock.freeze()
     await factory.queue(conn)
     await factory.plan(conn, concurrency=1)
@@ -236,7 +232,7 @@ async def test_due_jobs_become_queued_without_being_claimed(
     assert await factory.status(conn, later) == "scheduled"
 
 
-async def test_a_job_that_has_not_begun_in_time_fails_and_never_starts(
+async def test_an_expired_job_fails_and_never_starts(
     conn: asyncpg.Connection, clock: Clock
 ) -> None:
     await factory.queue(conn)
@@ -247,7 +243,7 @@ async def test_a_job_that_has_not_begun_in_time_fails_and_never_starts(
     delayed = await factory.submit(conn, expires_seconds=60, delay_seconds=30)
     await clock.advance("61s")
     started = await factory.claim(conn, worker, limit=5)
-    assert [row["id"] for row in started] == [delayed]  # its time counts from when it was due
+    assert [row["id"] for row in started] == [delayed]  # its expiry counts from when it was due
     for job in (queued, laned):
         shown = await factory.read(conn, job)
         assert (shown["status"], shown["attempt"]) == ("failed", 0)
@@ -259,9 +255,7 @@ async def test_a_job_that_has_not_begun_in_time_fails_and_never_starts(
         }
 
 
-async def test_a_job_that_began_in_time_does_not_expire_any_more(
-    conn: asyncpg.Connection, clock: Clock
-) -> None:
+async def test_a_started_job_does_not_expire(conn: asyncpg.Connection, clock: Clock) -> None:
     await factory.queue(conn)
     worker = await factory.worker(conn)
     job = await factory.submit(conn, expires_seconds=60)

@@ -1,4 +1,4 @@
-"""A worker starts only kinds that it has a handler for; other jobs stand in nobody's way."""
+"""A worker starts only kinds that it has a handler for; jobs of other kinds delay nothing."""
 
 import random
 from typing import Any
@@ -27,7 +27,7 @@ async def job(conn: asyncpg.Connection, number: Any) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("concurrency", [1, 4, None])
-async def test_jobs_of_a_removed_kind_do_not_hold_up_the_others(
+async def test_jobs_of_a_removed_kind_do_not_delay_the_others(
     conn: asyncpg.Connection, concurrency: int | None
 ) -> None:
     """D1, M3: neither their number nor the queue's limit matters."""
@@ -44,7 +44,7 @@ async def test_jobs_of_a_removed_kind_do_not_hold_up_the_others(
 
 
 @pytest.mark.parametrize("order", ["aging", "fair"])
-async def test_lanes_of_a_removed_kind_do_not_hold_up_the_others(
+async def test_lanes_of_a_removed_kind_do_not_delay_the_others(
     conn: asyncpg.Connection, order: str
 ) -> None:
     """D1, G6: 300 limited accounts, each with an older job that nobody has a handler for."""
@@ -60,7 +60,7 @@ async def test_lanes_of_a_removed_kind_do_not_hold_up_the_others(
         done += len(rows)
         await factory.finish(conn, worker, rows)
     assert done == 300
-    # And the other way round, when a worker has the handler again.
+    # The other jobs start when a worker has the handler again.
     back = await factory.worker(conn, kinds=["gone"])
     assert await started(conn, back, 4) == ["gone"] * 4
 
@@ -85,7 +85,7 @@ async def test_kinds_of_a_worker_are_started_in_one_order(
             for _ in range(400)
         ],
     )
-    # Of one kind far more than of the others, at the end: a claim has to come back for it.
+    # Far more jobs of one kind than of the others, at the end: a claim needs another round.
     await factory.submit_rows(
         conn,
         [{"kind": names[0], "priority": 5} | ({"account": "a0"} if laned else {})] * 200,
@@ -105,7 +105,7 @@ async def test_kinds_of_a_worker_are_started_in_one_order(
 async def test_equal_ranks_of_several_kinds_are_all_started(
     conn: asyncpg.Connection, clock: Clock
 ) -> None:
-    """Jobs that are all due at one moment, submitted one by one, have the same rank."""
+    """Jobs that are due at the same time, submitted one by one, have the same rank."""
     await clock.freeze()
     await factory.queue(conn)
     names = [await factory.kind(conn, f"k{n}") for n in range(8)]
@@ -117,10 +117,10 @@ async def test_equal_ranks_of_several_kinds_are_all_started(
     assert len(await factory.claim(conn, worker, limit=60)) == 4
 
 
-async def test_what_another_claim_holds_is_passed_over_in_every_kind(
+async def test_jobs_that_another_claim_has_locked_are_skipped_in_every_kind(
     conn: asyncpg.Connection, connect: Connect
 ) -> None:
-    """M4: two claims that merge kinds start each job once, and neither comes back with less."""
+    """M4: two claims that merge kinds start each job once, and both get the full number."""
     await factory.queue(conn)
     names = [await factory.kind(conn, f"k{n}") for n in range(3)]
     await factory.submit_rows(conn, [{"kind": names[n % 3]} for n in range(40)])
@@ -135,10 +135,10 @@ async def test_what_another_claim_holds_is_passed_over_in_every_kind(
     assert len(rest) == 10
 
 
-async def test_accounts_that_an_app_holds_are_passed_over_in_every_kind(
+async def test_accounts_that_an_app_has_locked_are_skipped_in_every_kind(
     conn: asyncpg.Connection, connect: Connect
 ) -> None:
-    """G6: more accounts than the claim asks for are held by an open transaction."""
+    """G6: an open transaction locks more accounts than the claim asks for."""
     await factory.queue(conn)
     await factory.kind(conn, "k")
     await factory.plan(conn, concurrency=1)
@@ -155,7 +155,7 @@ async def test_accounts_that_an_app_holds_are_passed_over_in_every_kind(
 async def test_a_claim_is_full_although_an_app_has_locked_some_of_the_first_accounts(
     conn: asyncpg.Connection, connect: Connect
 ) -> None:
-    """G6: the claim looks behind the locked accounts for as many others as it was asked for."""
+    """G6: the claim reads beyond the locked accounts until it has the requested number."""
     await factory.queue(conn)
     await factory.kind(conn, "k")
     await factory.plan(conn, concurrency=1)
@@ -168,10 +168,10 @@ async def test_a_claim_is_full_although_an_app_has_locked_some_of_the_first_acco
         assert [row["id"] for row in await factory.claim(conn, worker, limit=3)] == free
 
 
-async def test_lanes_of_one_account_share_its_limit_and_its_turn(
+async def test_lanes_of_one_account_share_its_limit_and_its_virtual_time(
     conn: asyncpg.Connection,
 ) -> None:
-    """G6: one limit over all kinds; a fair queue counts every start of the account."""
+    """G6: one limit over all kinds; a fair queue counts every attempt of the account."""
     await factory.queue(conn, order="fair")
     await factory.kind(conn, "k")
     await factory.plan(conn, concurrency=2)
@@ -208,25 +208,25 @@ async def test_a_kind_that_moved_to_another_queue_is_still_started_in_the_old_on
     assert [row["id"] for row in await factory.claim(conn, worker, "new")] == [after]
 
 
-async def test_a_job_that_no_worker_has_a_handler_for_says_so(conn: asyncpg.Connection) -> None:
-    """D1: and it has no ETA, and counts in nobody's position."""
+async def test_a_job_without_a_handler_waits_for_no_handler(conn: asyncpg.Connection) -> None:
+    """D1: it has no ETA, and does not count in the positions of others."""
     await two_kinds(conn)
     gone = await factory.submit(conn, "gone")
     mine = await factory.submit(conn)
     assert (await job(conn, gone))["waiting_for"] == "no_worker"
     assert (await job(conn, mine))["position"] == 2
     worker = await factory.worker(conn, queues=["q"], kinds=["q"])
-    told = await job(conn, gone)
-    assert (told["waiting_for"], told["eta_seconds"]) == ("no_handler", None)
-    told = await job(conn, mine)
-    assert (told["waiting_for"], told["position"]) == (None, 1)
+    shown = await job(conn, gone)
+    assert (shown["waiting_for"], shown["eta_seconds"]) == ("no_handler", None)
+    shown = await job(conn, mine)
+    assert (shown["waiting_for"], shown["position"]) == (None, 1)
     submitted = await conn.fetchval("select penstock.submit_job('gone', '{}')")
     assert (submitted["waiting_for"], submitted["position"]) == ("no_handler", 3)
     [row] = [
         row["unhandled"] for row in await conn.fetch("select penstock.list_unhandled() unhandled")
     ]
     assert (row["queue"], row["kind"], row["jobs"]) == ("q", "gone", 2)
-    # Paused is what an operator did: it comes first.
+    # `paused` comes first: an operator did it.
     await conn.execute("select penstock.pause_queue('q')")
     assert (await job(conn, gone))["waiting_for"] == "paused"
     await conn.execute("select penstock.resume_queue('q')")
@@ -239,7 +239,9 @@ async def test_a_job_that_no_worker_has_a_handler_for_says_so(conn: asyncpg.Conn
     assert (await job(conn, gone))["waiting_for"] is None
 
 
-async def test_a_queue_in_which_only_unhandled_jobs_wait_says_so(conn: asyncpg.Connection) -> None:
+async def test_a_queue_with_only_unhandled_jobs_waits_for_no_handler(
+    conn: asyncpg.Connection,
+) -> None:
     await two_kinds(conn)
     await factory.submit(conn, "gone")
     await factory.worker(conn, queues=["q"], kinds=["q"])
@@ -253,14 +255,14 @@ async def test_a_queue_in_which_only_unhandled_jobs_wait_says_so(conn: asyncpg.C
     assert len(overview["unhandled"]) == 1
 
 
-async def test_a_probe_is_a_job_that_its_worker_has_a_handler_for(
+async def test_a_probe_is_a_job_whose_kind_the_worker_handles(
     conn: asyncpg.Connection, clock: Clock
 ) -> None:
-    """F3: else a queue whose oldest jobs are of a removed kind would stay closed."""
-    away = await opened(conn, jobs=2)
+    """F3: otherwise a circuit would stay open while the oldest jobs are of a removed kind."""
+    stopped = await opened(conn, jobs=2)
     await factory.kind(conn, "gone")
     await factory.submit_rows(conn, [{"kind": "gone", "priority": -5}] * 3)
-    await conn.execute("select penstock.stop_worker($1)", away)
+    await conn.execute("select penstock.stop_worker($1)", stopped)
     await clock.advance("2s")
     worker = await factory.worker(conn, kinds=["q"])
     [probe] = await factory.claim(conn, worker, limit=5)

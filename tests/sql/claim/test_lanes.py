@@ -1,4 +1,4 @@
-"""Limits per account: counted over all queues, taken at the start, and in nobody else's way."""
+"""Limits per account: counted over all queues, applied by claims, without delays for others."""
 
 import asyncio
 
@@ -43,7 +43,7 @@ async def test_an_account_runs_at_most_what_its_plan_allows(
     assert len(await factory.claim(conn, worker, limit=100)) == 1
 
 
-async def test_a_full_account_is_in_nobodys_way(conn: asyncpg.Connection) -> None:
+async def test_a_full_account_delays_no_other(conn: asyncpg.Connection) -> None:
     """G6"""
     await factory.queue(conn)
     await factory.plan(conn, concurrency=1)
@@ -72,7 +72,7 @@ async def test_the_limit_counts_over_all_queues(conn: asyncpg.Connection) -> Non
     assert await factory.claim(conn, worker, "q", limit=10) == []
 
 
-async def test_many_full_accounts_in_front_are_passed_in_one_claim(
+async def test_one_claim_skips_many_full_accounts_in_front(
     conn: asyncpg.Connection,
 ) -> None:
     await factory.queue(conn, "q")
@@ -87,10 +87,10 @@ async def test_many_full_accounts_in_front_are_passed_in_one_claim(
     assert names(await factory.claim(conn, worker, "r", limit=1)) == ["free0"]
 
 
-async def test_an_accounts_jobs_start_in_its_own_order(
+async def test_jobs_of_an_account_start_in_their_own_order(
     conn: asyncpg.Connection, clock: Clock
 ) -> None:
-    """However a lane's first job leaves it, the next one becomes its head."""
+    """When a lane's first job leaves it for any reason, the next one becomes its head."""
     await clock.freeze()
     await factory.queue(conn, delay_seconds=60)
     await factory.plan(conn, concurrency=1)
@@ -135,7 +135,7 @@ async def test_a_new_urgent_job_becomes_its_lanes_head(conn: asyncpg.Connection)
     assert await factory.drain(conn, worker) == ["urgent", "other", "calm"]
 
 
-async def test_an_apps_open_transaction_stops_its_own_account_only(
+async def test_an_apps_open_transaction_delays_only_its_own_account(
     conn: asyncpg.Connection, connect: Connect
 ) -> None:
     await factory.queue(conn)
@@ -155,7 +155,7 @@ async def test_an_apps_open_transaction_stops_its_own_account_only(
     assert names(await factory.claim(conn, worker, limit=10)) == ["a1", "a2"]
 
 
-async def test_a_claim_can_wait_for_a_busy_account(
+async def test_a_claim_can_wait_for_a_locked_account(
     conn: asyncpg.Connection, connect: Connect
 ) -> None:
     await factory.queue(conn)
@@ -175,7 +175,9 @@ async def test_a_claim_can_wait_for_a_busy_account(
     assert len(await claim) == 1
 
 
-async def test_the_wait_is_for_open_lanes_only(conn: asyncpg.Connection, connect: Connect) -> None:
+async def test_a_claim_waits_for_accounts_of_open_lanes_only(
+    conn: asyncpg.Connection, connect: Connect
+) -> None:
     """An empty queue, or one whose accounts are all full, is not waited for."""
     await factory.queue(conn)
     await factory.plan(conn, concurrency=1)
@@ -194,7 +196,7 @@ async def test_the_wait_is_for_open_lanes_only(conn: asyncpg.Connection, connect
 async def test_accounts_of_a_fair_queue_do_not_wait_for_one_another(
     conn: asyncpg.Connection, connect: Connect
 ) -> None:
-    """An app that takes its time after a submit holds its own account, and nobody else."""
+    """An app's long transaction after a submit locks its own account, and no other."""
     await factory.queue(conn, order="fair")
     worker = await factory.worker(conn)
     await submit_for(conn, "b", 1)
@@ -206,5 +208,5 @@ async def test_accounts_of_a_fair_queue_do_not_wait_for_one_another(
         await factory.submit(conn, payload={"n": "nobody"})
         started = await factory.claim(conn, worker, limit=5)
         assert names(started) == ["b0", "b0", "nobody"]
-        ended = await factory.finish(conn, worker, started)
-        assert {row["verdict"] for row in ended} == {"done"}
+        settled = await factory.finish(conn, worker, started)
+        assert {row["verdict"] for row in settled} == {"done"}

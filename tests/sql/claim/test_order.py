@@ -1,4 +1,4 @@
-"""Which job is next: strict, aging and fair, and how long anyone can be made to wait."""
+"""Which job is next: strict, aging and fair, and how long a job can be delayed by others."""
 
 from collections import Counter
 
@@ -15,7 +15,9 @@ async def submit_each(conn: asyncpg.Connection, priorities: list[int]) -> None:
     )
 
 
-async def test_strict_goes_by_priority_then_arrival(conn: asyncpg.Connection, clock: Clock) -> None:
+async def test_strict_orders_by_priority_then_arrival(
+    conn: asyncpg.Connection, clock: Clock
+) -> None:
     """G5"""
     await factory.queue(conn, order="strict")
     worker = await factory.worker(conn)
@@ -29,7 +31,7 @@ async def test_strict_goes_by_priority_then_arrival(conn: asyncpg.Connection, cl
 async def test_aging_lets_ten_seconds_of_waiting_outweigh_one_point(
     conn: asyncpg.Connection, clock: Clock
 ) -> None:
-    """A flood of urgent jobs holds back one of priority 50 for 500 seconds, and no longer."""
+    """Many urgent jobs delay one of priority 50 for 500 seconds, and no longer."""
     await clock.freeze()
     await factory.queue(conn)  # the default order
     worker = await factory.worker(conn)
@@ -41,7 +43,7 @@ async def test_aging_lets_ten_seconds_of_waiting_outweigh_one_point(
     assert await factory.drain(conn, worker) == ["before", "patient", "after"]
 
 
-async def test_the_worth_of_a_point_is_an_option(conn: asyncpg.Connection, clock: Clock) -> None:
+async def test_the_aging_step_is_an_option(conn: asyncpg.Connection, clock: Clock) -> None:
     await clock.freeze()
     await factory.queue(conn, order="aging", aging_step_seconds=0)
     worker = await factory.worker(conn)
@@ -49,7 +51,7 @@ async def test_the_worth_of_a_point_is_an_option(conn: asyncpg.Connection, clock
     assert await factory.drain(conn, worker) == [0, 1, 2]
 
 
-async def test_a_delayed_job_takes_its_place_from_when_it_is_due(
+async def test_a_delayed_job_has_its_rank_from_when_it_is_due(
     conn: asyncpg.Connection, clock: Clock
 ) -> None:
     await clock.freeze()
@@ -63,7 +65,7 @@ async def test_a_delayed_job_takes_its_place_from_when_it_is_due(
     assert await factory.drain(conn, worker) == ["came first", "delayed", "came after"]
 
 
-async def test_a_retry_keeps_its_place(conn: asyncpg.Connection, clock: Clock) -> None:
+async def test_a_retry_keeps_its_rank(conn: asyncpg.Connection, clock: Clock) -> None:
     await factory.queue(conn, delay_seconds=60)
     worker = await factory.worker(conn)
     await submit_each(conn, [0, 0])
@@ -72,7 +74,7 @@ async def test_a_retry_keeps_its_place(conn: asyncpg.Connection, clock: Clock) -
     assert await factory.drain(conn, worker) == [0, 1]
 
 
-async def test_jobs_of_limited_and_free_accounts_stand_in_one_line(
+async def test_jobs_of_limited_and_unlimited_accounts_share_one_order(
     conn: asyncpg.Connection, clock: Clock
 ) -> None:
     await clock.freeze()
@@ -91,8 +93,10 @@ async def flood(conn: asyncpg.Connection, account: str | None, many: int) -> Non
     )
 
 
-async def test_fair_shares_by_turns_whoever_came_first(conn: asyncpg.Connection) -> None:
-    """A tenant that submits a lot delays nobody else."""
+async def test_fair_alternates_between_accounts_whatever_the_order_of_submits(
+    conn: asyncpg.Connection,
+) -> None:
+    """A tenant that submits many jobs delays nobody else."""
     await factory.queue(conn, order="fair")
     worker = await factory.worker(conn)
     await flood(conn, "big", 200)
@@ -103,7 +107,7 @@ async def test_fair_shares_by_turns_whoever_came_first(conn: asyncpg.Connection)
     assert {*order[:3]} == {*order[3:6]} == {*order[6:]} == {"big", "small", "-"}
 
 
-async def test_fair_gives_by_weight(conn: asyncpg.Connection) -> None:
+async def test_fair_shares_by_weight(conn: asyncpg.Connection) -> None:
     await factory.queue(conn, order="fair")
     worker = await factory.worker(conn)
     for plan, weight in {"free": 1, "pro": 8}.items():
@@ -116,7 +120,7 @@ async def test_fair_gives_by_weight(conn: asyncpg.Connection) -> None:
         assert Counter(order[window : window + 9])["free"] == 1
 
 
-async def test_fair_takes_many_at_once_in_the_same_shares(conn: asyncpg.Connection) -> None:
+async def test_fair_claims_many_at_once_in_the_same_shares(conn: asyncpg.Connection) -> None:
     await factory.queue(conn, order="fair")
     worker = await factory.worker(conn)
     for account in "abc":
@@ -125,7 +129,7 @@ async def test_fair_takes_many_at_once_in_the_same_shares(conn: asyncpg.Connecti
     assert Counter(row["payload"]["n"] for row in started) == {"a": 20, "b": 20, "c": 20}
 
 
-async def test_fair_goes_by_priority_only_inside_an_account(conn: asyncpg.Connection) -> None:
+async def test_fair_orders_by_priority_only_within_an_account(conn: asyncpg.Connection) -> None:
     await factory.queue(conn, order="fair")
     worker = await factory.worker(conn)
     for account, n, priority in [("a", 1, 0), ("a", 2, -9), ("b", 3, 1000), ("b", 4, 999)]:
@@ -136,7 +140,7 @@ async def test_fair_goes_by_priority_only_inside_an_account(conn: asyncpg.Connec
     assert set(order[:2]) == {2, 4}
 
 
-async def test_fair_gives_no_credit_for_having_been_away(
+async def test_fair_gives_no_advantage_for_idle_time(
     conn: asyncpg.Connection, clock: Clock
 ) -> None:
     await clock.freeze()
@@ -151,10 +155,10 @@ async def test_fair_gives_no_credit_for_having_been_away(
     assert Counter(await factory.drain(conn, worker, most=20)) == {"idle": 10, "busy": 10}
 
 
-async def test_fair_lets_nobody_in_front_for_having_been_full(
+async def test_fair_gives_no_advantage_for_having_been_full(
     conn: asyncpg.Connection, clock: Clock
 ) -> None:
-    """A lane closed by its account's limit must not come back with the rank of long ago."""
+    """A lane that was closed by its account's limit must not open again with its old head."""
     await clock.freeze()
     await factory.queue(conn, order="fair", concurrency=1)
     await factory.plan(conn, concurrency=1)

@@ -1,4 +1,4 @@
-"""A queue's rate: starts are spread, a burst is bounded, and a new rate counts from now on."""
+"""A queue's rate: jobs start evenly, a burst is bounded, and a new rate is in force at once."""
 
 import asyncio
 
@@ -17,7 +17,7 @@ async def starts(conn: asyncpg.Connection, worker: int, ask: int = 1_000) -> int
 
 
 async def flooded(conn: asyncpg.Connection, rate: str, burst: int | None = None) -> int:
-    """A queue with more jobs than any rate below lets through, and a worker for it."""
+    """Make a queue with more jobs than any rate below allows, and a worker for it."""
     await factory.queue(conn, rate=rate, burst=burst)
     await conn.execute(
         "select count(*) from penstock.submit_many(array_fill('q'::text, array[3000]),"
@@ -26,7 +26,7 @@ async def flooded(conn: asyncpg.Connection, rate: str, burst: int | None = None)
     return await factory.worker(conn, lease="10 days")
 
 
-async def test_starts_come_at_the_even_pace(conn: asyncpg.Connection, clock: Clock) -> None:
+async def test_jobs_start_at_an_even_rate(conn: asyncpg.Connection, clock: Clock) -> None:
     await clock.freeze()
     worker = await flooded(conn, "60/min")
     assert await starts(conn, worker) == 1
@@ -47,14 +47,14 @@ async def test_starts_come_at_the_even_pace(conn: asyncpg.Connection, clock: Clo
         ("3/h", 3, 3),
     ],
 )
-async def test_a_rested_queue_starts_one_burst_and_no_more(
+async def test_an_idle_queue_starts_one_burst_and_no_more(
     conn: asyncpg.Connection, clock: Clock, rate: str, burst: int | None, at_once: int
 ) -> None:
     await clock.freeze()
     worker = await flooded(conn, rate, burst)
     for _ in range(2):
         assert await starts(conn, worker) == at_once
-        await clock.advance("2d")  # resting longer saves up nothing
+        await clock.advance("2d")  # a longer idle time allows no more
 
 
 async def test_a_rate_holds_in_every_window(conn: asyncpg.Connection, clock: Clock) -> None:
@@ -89,7 +89,7 @@ async def test_sixty_a_minute_from_four_claimers_at_once(
         assert within <= 60 + 5, f"{within} from {begin} s on"
 
 
-async def test_asking_for_less_uses_no_more_of_the_rate(
+async def test_a_smaller_claim_uses_no_more_of_the_rate(
     conn: asyncpg.Connection, clock: Clock
 ) -> None:
     await clock.freeze()
@@ -110,12 +110,12 @@ async def test_rate_and_concurrency_hold_together(conn: asyncpg.Connection, cloc
 
 
 async def test_a_new_rate_is_in_force_at_once(conn: asyncpg.Connection, clock: Clock) -> None:
-    """What the old rate had put off until tomorrow must not hold under the new one."""
+    """A delay until tomorrow by the old rate must not hold under the new one."""
     await clock.freeze()
     worker = await flooded(conn, "1/d")
     assert await starts(conn, worker) == 1
     await conn.execute("select penstock.edit_queue('q', $1)", {"rate": "10/s"})
-    assert await starts(conn, worker) == 0  # and no second burst for having changed it
+    assert await starts(conn, worker) == 0  # the change allows no second burst
     await clock.advance(1)
     assert await starts(conn, worker) == 10
 

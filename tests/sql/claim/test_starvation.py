@@ -1,7 +1,7 @@
-"""Pro customers who never stop, and one free job: how long can it be made to wait?
+"""Pro customers who never stop submitting, and one free job: how long can it be delayed?
 
 Pro jobs have priority 10 and weight 8, the free one 50 and 1. Under `aging` the bound is in time,
-under `fair` in starts of others, and `strict` has none: it is for those who want exactly that.
+under `fair` in attempts of others. `strict` has none, by design.
 """
 
 from collections.abc import Sequence
@@ -64,7 +64,7 @@ class Shop:
         return cls(conn, clock, worker, names)
 
     async def pro_jobs(self, many: int) -> None:
-        """So many more jobs of the pro customers, in turn."""
+        """Submit that many jobs of the pro customers, in turn."""
         names = [self.pros[(self.submitted + n) % len(self.pros)] for n in range(many)]
         self.submitted += many
         await factory.submit_rows(self.conn, [{"kind": "q", "account": name} for name in names])
@@ -73,7 +73,7 @@ class Shop:
         return await factory.submit(self.conn, account=account)
 
     async def tick(self, arriving: int) -> str:
-        """One start, and as many new pro jobs as arrive until the next; whose start it was."""
+        """Start one job, submit the new pro jobs until the next start; return whose job started."""
         started = await factory.claim(self.conn, self.worker)
         await factory.finish(self.conn, self.worker, started)
         await self.clock.advance(TICK)
@@ -89,11 +89,11 @@ class Shop:
         return owner
 
     async def ticks_until(self, owner: str, *, arriving: int, most: int) -> int:
-        """How many others start before one of this account does."""
+        """Return how many jobs of others start before one of this account."""
         for before in range(most):
             if await self.tick(arriving) == owner:
                 return before
-        raise AssertionError(f"no job of {owner} within {most} starts: {self.started}")
+        raise AssertionError(f"no job of {owner} within {most} attempts: {self.started}")
 
 
 async def waited(conn: asyncpg.Connection, job: UUID) -> timedelta:
@@ -113,7 +113,7 @@ async def test_aging_starts_a_free_job_within_its_points(
     several: int,
     limits: tuple[int | None, int | None],
 ) -> None:
-    """R-S9, G5: 40 points of 10 s after its submit it is the oldest, plus what was in front."""
+    """R-S9, G5: 400 s after its submit (40 points of 10 s) only the jobs in front go first."""
     shop = await Shop.open(conn, clock, "aging", pros=several, limits=limits)
     await shop.pro_jobs(backlog + 1)
     job = await shop.free_job()
@@ -123,10 +123,10 @@ async def test_aging_starts_a_free_job_within_its_points(
 
 
 @PRO_ACCOUNTS
-async def test_aging_lets_in_front_what_came_in_that_time_and_nothing_later(
+async def test_aging_starts_first_the_jobs_of_that_time_and_none_of_later(
     conn: asyncpg.Connection, clock: Clock, several: int
 ) -> None:
-    """R-S9: twice as many pro jobs as can start; those of the 400 s go first, the rest does not."""
+    """R-S9: twice as many pro jobs as can start; only those of the 400 s go first."""
     shop = await Shop.open(conn, clock, "aging", pros=several)
     await shop.pro_jobs(2)
     await shop.free_job()
@@ -137,10 +137,10 @@ async def test_aging_lets_in_front_what_came_in_that_time_and_nothing_later(
     assert shop.submitted > 2 * before, "they never stopped"
 
 
-async def test_aging_starts_every_free_job_of_a_row_of_them(
+async def test_aging_starts_every_one_of_several_free_jobs(
     conn: asyncpg.Connection, clock: Clock
 ) -> None:
-    """R-S9: one in ten arrivals is free; each has its turn, in the order of their submits."""
+    """R-S9: one in ten submitted jobs is free; each starts, in the order of their submits."""
     shop = await Shop.open(conn, clock, "aging", pros=3)
     await shop.pro_jobs(5)
     free: list[UUID] = []
@@ -153,7 +153,7 @@ async def test_aging_starts_every_free_job_of_a_row_of_them(
         assert len(shop.started) < 300
     served = [name for name in shop.started if name.startswith("free")]
     assert served == [f"free{n}" for n in range(0, 100, 10)]
-    # In front of the last: pro jobs of its 400 s, of which as many start, five, and nine free ones.
+    # Before the last: as many pro jobs as start in its 400 s, five more, and nine free ones.
     bound = timedelta(seconds=HELD_BACK + (5 + len(free)) * TICK)
     assert all([await waited(conn, job) <= bound for job in free])
 
@@ -166,7 +166,7 @@ async def test_fair_starts_a_free_job_within_one_round(
     several: int,
     limits: tuple[int | None, int | None],
 ) -> None:
-    """R-S9: a job that begins to wait is behind one start of each other account at most."""
+    """R-S9: a new waiting job is behind one attempt of each other account at most."""
     shop = await Shop.open(conn, clock, "fair", pros=several, limits=limits)
     await shop.pro_jobs(200)
     for _ in range(20):
@@ -183,7 +183,7 @@ async def test_fair_gives_free_jobs_their_share_between_pro_ones(
     several: int,
     limits: tuple[int | None, int | None],
 ) -> None:
-    """R-S9: weights 8 to 1: between two free starts are eight of each pro account, and no more."""
+    """R-S9: weights 8 to 1: at most eight attempts of each pro account between two free ones."""
     shop = await Shop.open(conn, clock, "fair", pros=several, limits=limits)
     await shop.pro_jobs(200)
     await factory.submit_rows(conn, [{"kind": "q", "account": "free"}] * 10)
@@ -195,10 +195,10 @@ async def test_fair_gives_free_jobs_their_share_between_pro_ones(
     assert max(pro) - min(pro) <= 2 * WEIGHT, "and the pro customers share alike"
 
 
-async def test_fair_cannot_be_gone_round_with_ever_new_accounts(
+async def test_fair_cannot_be_circumvented_with_new_accounts(
     conn: asyncpg.Connection, clock: Clock
 ) -> None:
-    """R-S9: each new customer begins where the queue is, never in front of who waits there."""
+    """R-S9: each new account begins at the queue's virtual time, never in front of waiting jobs."""
     shop = await Shop.open(conn, clock, "fair", pros=3)
     await shop.pro_jobs(30)
     await shop.free_job()
@@ -213,13 +213,13 @@ async def test_fair_cannot_be_gone_round_with_ever_new_accounts(
 
 @CONCURRENCIES
 @PRO_ACCOUNTS
-async def test_strict_lets_it_starve_as_documented(
+async def test_strict_lets_a_job_starve_as_documented(
     conn: asyncpg.Connection,
     clock: Clock,
     several: int,
     limits: tuple[int | None, int | None],
 ) -> None:
-    """R-S9: priority is all that counts; what waits starts when nothing in front is left."""
+    """R-S9: only priority counts; the job starts when none is left in front."""
     shop = await Shop.open(conn, clock, "strict", pros=several, limits=limits)
     await shop.pro_jobs(2)
     job = await shop.free_job()

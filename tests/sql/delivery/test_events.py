@@ -1,4 +1,4 @@
-"""Looks of live streams: what changed is found, what is foreign is not, and each costs little."""
+"""Polls of live streams find changed jobs, none of other accounts, and cost little."""
 
 from datetime import timedelta
 from typing import Any
@@ -22,20 +22,20 @@ def events(conn: asyncpg.Connection) -> Events:
     return Events(fetching(conn))
 
 
-async def look(events: Events, scope: Scope, told: int | None = None) -> ScopeState | None:
-    found = await events.changed_scopes([scope], [told], margin=MARGIN, most=MOST)
+async def poll(events: Events, scope: Scope, fingerprint: int | None = None) -> ScopeState | None:
+    found = await events.changed_scopes([scope], [fingerprint], margin=MARGIN, most=MOST)
     return found[0] if found else None
 
 
-async def ended(conn: asyncpg.Connection, **fields: Any) -> UUID:
-    """A job that has succeeded."""
+async def finished_job(conn: asyncpg.Connection, **fields: Any) -> UUID:
+    """Submit and run a job that succeeds."""
     job = await factory.submit(conn, **fields)
     number = await factory.worker(conn)
     await factory.finish(conn, number, await factory.claim(conn, number))
     return job
 
 
-async def test_jobs_that_changed_or_ended_are_found(
+async def test_jobs_that_changed_or_finished_are_found(
     conn: asyncpg.Connection, events: Events
 ) -> None:
     await factory.queue(conn)
@@ -46,7 +46,7 @@ async def test_jobs_that_changed_or_ended_are_found(
     started = await factory.claim(conn, number, limit=2)
     await factory.finish(conn, number, started[:1])
     assert set(await events.changed_jobs(jobs, [1, 1, 1])) == {first, second}
-    assert await events.changed_jobs(jobs, [1, 2, 1]) == [first], "it does not live any more"
+    assert await events.changed_jobs(jobs, [1, 2, 1]) == [first], "it is not live any more"
     seen = {one.id: one for one in await events.read_jobs(jobs, positions=3)}
     assert [seen[job].status for job in jobs] == ["succeeded", "running", "queued"]
     assert seen[third].mark == "1"
@@ -62,38 +62,40 @@ async def test_a_scope_has_another_print_with_each_change(
 ) -> None:
     await factory.queue(conn)
     first = await factory.submit(conn, topic="a", account="u")
-    glance = await look(events, scope)
-    assert glance
-    assert glance.live == {first: 1}
-    assert await look(events, scope, glance.fingerprint) is None
+    seen = await poll(events, scope)
+    assert seen
+    assert seen.live == {first: 1}
+    assert await poll(events, scope, seen.fingerprint) is None
     second = await factory.submit(conn, topic="a", account="u")
-    glance = await look(events, scope, glance.fingerprint)
-    assert glance
-    assert set(glance.live) == {first, second}
+    seen = await poll(events, scope, seen.fingerprint)
+    assert seen
+    assert set(seen.live) == {first, second}
     number = await factory.worker(conn)
     started = await factory.claim(conn, number)
-    glance = await look(events, scope, glance.fingerprint)
-    assert glance
-    assert glance.live[first] == 2
+    seen = await poll(events, scope, seen.fingerprint)
+    assert seen
+    assert seen.live[first] == 2
     await factory.finish(conn, number, started)
-    glance = await look(events, scope, glance.fingerprint)
-    assert glance
-    assert (set(glance.live), glance.finished) == ({second}, [first])
+    seen = await poll(events, scope, seen.fingerprint)
+    assert seen
+    assert (set(seen.live), seen.finished) == ({second}, [first])
     await factory.submit(conn, topic="b", account="v")
-    assert await look(events, scope, glance.fingerprint) is None, "of other scopes it says nothing"
+    assert await poll(events, scope, seen.fingerprint) is None, (
+        "jobs of other scopes do not change it"
+    )
 
 
-async def test_what_began_and_ended_since_is_among_the_newest(
+async def test_a_job_that_started_and_finished_since_is_among_the_newest(
     conn: asyncpg.Connection, events: Events, clock: Clock
 ) -> None:
     await factory.queue(conn)
-    old = await ended(conn, topic="a")
+    old = await finished_job(conn, topic="a")
     await clock.advance("20m")
-    before = await look(events, Scope("a", None))
+    before = await poll(events, Scope("a", None))
     assert before
     assert before.finished == []
-    new = await ended(conn, topic="a")
-    after = await look(events, Scope("a", None), before.fingerprint)
+    new = await finished_job(conn, topic="a")
+    after = await poll(events, Scope("a", None), before.fingerprint)
     assert after
     assert after.finished == [new]
     [(recent, more)] = (
@@ -107,22 +109,24 @@ async def test_an_accounts_print_covers_its_balance_and_plan(
     conn: asyncpg.Connection, events: Events
 ) -> None:
     await conn.execute("select penstock.create_account('u')")
-    glance = await look(events, Scope(None, "u"))
-    assert glance
+    seen = await poll(events, Scope(None, "u"))
+    assert seen
     await conn.execute("select penstock.grant_credits('u', 5, 'test', null)")
-    after = await look(events, Scope(None, "u"), glance.fingerprint)
+    after = await poll(events, Scope(None, "u"), seen.fingerprint)
     assert after
     assert (await events.read_balances(["u", "nobody"])) == {
         "u": '{"id": "u", "plan": null, "queued": 0, "balance": 5, "running": 0}'
     }
 
 
-async def test_what_is_foreign_may_not_be_watched(conn: asyncpg.Connection, events: Events) -> None:
+async def test_jobs_of_another_account_may_not_be_watched(
+    conn: asyncpg.Connection, events: Events
+) -> None:
     await factory.queue(conn)
     live = await factory.submit(conn, topic="b", account="u")
-    over = await ended(conn, topic="a", account="u")
+    over = await finished_job(conn, topic="a", account="u")
     if await factory.status(conn, over) != "succeeded":
-        live, over = over, live  # the other was claimed first
+        live, over = over, live  # the other job was claimed first
     batch = await conn.fetchval(
         "select batch from penstock.submit_many(array['q'], array['{}'::jsonb], array['u'],"
         " p_batched => true)"
@@ -150,7 +154,9 @@ async def test_what_is_foreign_may_not_be_watched(conn: asyncpg.Connection, even
     ) == [False, True, False, True, False, False]
 
 
-async def test_chunks_come_in_order_after_a_place(conn: asyncpg.Connection, events: Events) -> None:
+async def test_chunks_are_returned_in_order_after_a_position(
+    conn: asyncpg.Connection, events: Events
+) -> None:
     await factory.queue(conn)
     job = await factory.submit(conn)
     rows = [(job, attempt, seq, {"n": seq}) for attempt in (1, 2) for seq in (1, 2, 3)]
@@ -179,7 +185,9 @@ async def test_a_batch_has_another_print_with_each_change(
     assert await events.batch_fingerprints([batch]) == prints[-1]
 
 
-async def test_dead_keys_are_told(conn: asyncpg.Connection, events: Events, clock: Clock) -> None:
+async def test_invalid_keys_are_returned(
+    conn: asyncpg.Connection, events: Events, clock: Clock
+) -> None:
     for name, expires in (("good", None), ("revoked", None), ("short", timedelta(minutes=1))):
         await conn.execute(
             "select penstock.create_key($1, 'app', $2, p_expires => $3)", name, b"-", expires
@@ -190,7 +198,7 @@ async def test_dead_keys_are_told(conn: asyncpg.Connection, events: Events, cloc
     assert await events.dead_keys(names) == {"revoked", "short", "never"}
 
 
-LOOKS = {
+POLLS = {
     "jobs": "penstock.poll_jobs($1::uuid[], array_fill(1, array[10]))",
     "topic": "penstock.poll_scopes(array['few'], array[null], array[null]::bigint[], '10 min',"
     " 1001), (select $1::uuid[]) a",
@@ -207,10 +215,10 @@ LOOKS = {
 }
 
 
-async def test_looks_do_not_read_the_jobs_that_nobody_watches(
+async def test_polls_do_not_read_jobs_that_nobody_watches(
     conn: asyncpg.Connection, scale: Scale
 ) -> None:
-    """Counted in pages: tens of thousands of jobs live and ended, a few of them watched."""
+    """Counted in pages: tens of thousands of live and finished jobs, a few of them watched."""
     await factory.queue(conn)
     jobs = scale(20_000, 200_000)
     await conn.execute(
@@ -227,9 +235,9 @@ async def test_looks_do_not_read_the_jobs_that_nobody_watches(
         await factory.finish(conn, number, await factory.claim(conn, number, limit=1_000))
     await conn.execute("analyze")
     watched = [row["id"] for row in await conn.fetch("select id from penstock.job limit 10")]
-    for name, call in LOOKS.items():
+    for name, call in POLLS.items():
         sql = f"select * from {call}"
-        for _ in range(2):  # what the session learns once is learnt
+        for _ in range(2):  # the session has loaded its caches
             await conn.fetch(sql, watched)
         [plan] = await conn.fetchval(f"explain (analyze, buffers, format json) {sql}", watched)
         read = plan["Plan"]["Shared Hit Blocks"] + plan["Plan"]["Shared Read Blocks"]

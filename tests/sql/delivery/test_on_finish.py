@@ -1,4 +1,4 @@
-"""Who asked for it is told of every end of a job, once, in a transaction he can write in."""
+"""The on_finish callback runs once for each finished job, in a transaction in which it can write."""
 
 from collections.abc import Awaitable, Callable
 from typing import Any
@@ -34,7 +34,7 @@ async def by_cancel(conn: asyncpg.Connection, _: Clock, job: UUID) -> str:
     return "cancelled"
 
 
-async def by_time_out(conn: asyncpg.Connection, clock: Clock, _: UUID) -> str:
+async def by_timeout(conn: asyncpg.Connection, clock: Clock, _: UUID) -> str:
     await factory.claim(conn, await factory.worker(conn))
     await clock.advance("1h", beats=True)
     await factory.recover(conn)
@@ -56,8 +56,8 @@ async def by_callback(conn: asyncpg.Connection, _: Clock, job: UUID) -> str:
     return "succeeded"
 
 
-@pytest.mark.parametrize("end", [by_worker, by_cancel, by_time_out, by_expiry, by_callback])
-async def test_whoever_ends_a_job_leaves_word(
+@pytest.mark.parametrize("end", [by_worker, by_cancel, by_timeout, by_expiry, by_callback])
+async def test_every_way_to_finish_a_job_records_a_callback(
     conn: asyncpg.Connection, clock: Clock, end: End
 ) -> None:
     await has_on_finish(conn, attempts=1)
@@ -68,7 +68,9 @@ async def test_whoever_ends_a_job_leaves_word(
     assert await take(conn) == []
 
 
-async def test_a_job_that_goes_on_has_not_ended(conn: asyncpg.Connection) -> None:
+async def test_an_attempt_that_does_not_finish_its_job_records_no_callback(
+    conn: asyncpg.Connection,
+) -> None:
     await has_on_finish(conn)
     await factory.submit(conn)
     worker = await factory.worker(conn)
@@ -86,10 +88,10 @@ async def test_a_job_that_goes_on_has_not_ended(conn: asyncpg.Connection) -> Non
         ("cancelled", None),
     ],
 )
-async def test_before_the_end_it_is_told_as_history_will_have_it(
+async def test_the_preview_of_a_job_equals_its_history(
     conn: asyncpg.Connection, outcome: str, reason: str | None
 ) -> None:
-    """S3: the app that writes along with the end knows whose budget was spent."""
+    """S3: an app that writes when a job finishes sees which budget is used up."""
     await has_on_finish(conn, attempts=1, recovery=0)
     await factory.submit(conn)
     worker = await factory.worker(conn)
@@ -104,13 +106,13 @@ async def test_before_the_end_it_is_told_as_history_will_have_it(
     )
     assert held is not None
     await factory.finish(conn, worker, [row], outcome, error=error)
-    told = await conn.fetchrow("select * from penstock.take_on_finish(array['q'])")
-    assert told is not None
-    assert held["error"] == told["error"]
-    assert (told["status"], told["error"]["reason"]) == (held["status"], reason)
+    callback = await conn.fetchrow("select * from penstock.take_on_finish(array['q'])")
+    assert callback is not None
+    assert held["error"] == callback["error"]
+    assert (callback["status"], callback["error"]["reason"]) == (held["status"], reason)
 
 
-async def test_what_was_taken_and_rolled_back_is_told_again(
+async def test_a_callback_whose_transaction_rolls_back_is_called_again(
     conn: asyncpg.Connection, clock: Clock
 ) -> None:
     await has_on_finish(conn)
@@ -126,7 +128,7 @@ async def test_what_was_taken_and_rolled_back_is_told_again(
     assert len(await take(conn)) == 1
 
 
-async def test_the_wait_grows_and_is_an_hour_at_most(
+async def test_the_delay_of_a_callback_grows_to_an_hour_at_most(
     conn: asyncpg.Connection, clock: Clock
 ) -> None:
     await has_on_finish(conn)
@@ -142,7 +144,9 @@ async def test_the_wait_grows_and_is_an_hour_at_most(
     assert waits[-1] == 3600
 
 
-async def test_a_kind_that_asks_no_more_is_not_told(conn: asyncpg.Connection, clock: Clock) -> None:
+async def test_a_kind_without_a_callback_records_none(
+    conn: asyncpg.Connection, clock: Clock
+) -> None:
     await has_on_finish(conn)
     await conn.execute("select penstock.declare_kind('q', 'q')")
     await by_cancel(conn, clock, await factory.submit(conn))

@@ -1,4 +1,4 @@
-"""Messages about ended jobs: left by every end, sent in turn, tried again, given up, replayed."""
+"""Webhooks of finished jobs: recorded at each finish, sent in turn, retried, given up, replayed."""
 
 import asyncio
 from datetime import timedelta
@@ -15,7 +15,7 @@ from support.shapes import Connect
 
 MINE = "https://app.example.org/hooks"
 THEIRS = "https://caller.example.com/told?job=1"
-# Seconds after each try, before it is tried again.
+# Seconds between each try and the next one.
 WAITS = (5, 30, 120, 600, 3_600, 14_400, 43_200, 86_400)
 
 
@@ -55,7 +55,7 @@ async def report(conn: asyncpg.Connection, row: Row, *, taken: bool = False, **h
     return status
 
 
-async def ended(conn: asyncpg.Connection, outcome: str = "succeeded", **fields: Any) -> UUID:
+async def finished(conn: asyncpg.Connection, outcome: str = "succeeded", **fields: Any) -> UUID:
     worker = await factory.worker(conn)
     job = await factory.submit(conn, **fields)
     started = await factory.claim(conn, worker)
@@ -63,10 +63,10 @@ async def ended(conn: asyncpg.Connection, outcome: str = "succeeded", **fields: 
     return job
 
 
-async def test_an_end_leaves_one_message_for_each_who_wants_it(conn: asyncpg.Connection) -> None:
-    """E15: the app's own address, and that which the caller gave."""
+async def test_a_finished_job_has_one_delivery_for_each_address(conn: asyncpg.Connection) -> None:
+    """E15: the app's own address, and the address that the caller gave."""
     await queue(conn, MINE)
-    job = await ended(conn, account="u1", webhook_url=THEIRS)
+    job = await finished(conn, account="u1", webhook_url=THEIRS)
     found = await deliveries(conn, job)
     assert [(row["url"], row["trusted"], row["host"]) for row in found] == [
         (THEIRS, False, "caller.example.com"),
@@ -77,9 +77,9 @@ async def test_an_end_leaves_one_message_for_each_who_wants_it(conn: asyncpg.Con
     assert await conn.fetchval("select count(*) from penstock.job_webhook") == 0
 
 
-async def test_without_anybody_who_wants_it_nothing_is_written(conn: asyncpg.Connection) -> None:
+async def test_without_an_address_no_delivery_is_recorded(conn: asyncpg.Connection) -> None:
     await queue(conn)
-    await ended(conn)
+    await finished(conn)
     assert await deliveries(conn) == []
 
 
@@ -131,7 +131,7 @@ async def _called_back(conn: asyncpg.Connection, _: Clock, job: UUID) -> None:
         (_called_back, "job.succeeded"),
     ],
 )
-async def test_every_way_to_end_is_told(
+async def test_every_way_to_finish_a_job_records_a_delivery(
     conn: asyncpg.Connection, clock: Clock, end: Any, event: str
 ) -> None:
     await queue(conn, MINE)
@@ -141,7 +141,7 @@ async def test_every_way_to_end_is_told(
     assert [(row["job_id"], row["event"]) for row in await deliveries(conn)] == [(job, event)] * 2
 
 
-async def test_an_end_that_is_undone_tells_nobody(conn: asyncpg.Connection) -> None:
+async def test_a_finish_that_is_rolled_back_records_no_delivery(conn: asyncpg.Connection) -> None:
     await queue(conn, MINE)
     worker = await factory.worker(conn)
     await factory.submit(conn, webhook_url=THEIRS)
@@ -155,7 +155,9 @@ async def test_an_end_that_is_undone_tells_nobody(conn: asyncpg.Connection) -> N
     assert len(await deliveries(conn)) == 2
 
 
-async def test_a_twin_does_not_change_whom_the_first_one_tells(conn: asyncpg.Connection) -> None:
+async def test_a_duplicate_submit_does_not_change_the_address_of_the_first(
+    conn: asyncpg.Connection,
+) -> None:
     await queue(conn)
     worker = await factory.worker(conn)
     rows = [
@@ -168,11 +170,11 @@ async def test_a_twin_does_not_change_whom_the_first_one_tells(conn: asyncpg.Con
     assert [row["url"] for row in await deliveries(conn)] == [THEIRS]
 
 
-async def test_a_job_that_is_retried_by_hand_tells_the_same_caller(
+async def test_a_job_retried_by_a_person_keeps_its_address(
     conn: asyncpg.Connection,
 ) -> None:
     await queue(conn)
-    job = await ended(conn, "failed", webhook_url=THEIRS)
+    job = await finished(conn, "failed", webhook_url=THEIRS)
     again = UUID((await conn.fetchval("select penstock.retry_job($1)", job))["id"])
     worker = await factory.worker(conn)
     await factory.finish(conn, worker, await factory.claim(conn, worker))
@@ -191,7 +193,7 @@ async def test_a_job_that_is_retried_by_hand_tells_the_same_caller(
         "https://e.org/" + "x" * 2_000,
     ],
 )
-async def test_what_is_no_address_is_refused(conn: asyncpg.Connection, url: str) -> None:
+async def test_an_invalid_address_is_refused(conn: asyncpg.Connection, url: str) -> None:
     await queue(conn)
     with refused(422, "invalid_job", "webhook_url"):
         await factory.submit(conn, webhook_url=url)
@@ -199,16 +201,16 @@ async def test_what_is_no_address_is_refused(conn: asyncpg.Connection, url: str)
         await conn.execute("select penstock.declare_kind('q', 'q', $1)", {"webhook": url})
 
 
-async def test_a_message_is_tried_nine_times_with_growing_waits(
+async def test_a_delivery_is_tried_nine_times_with_growing_delays(
     conn: asyncpg.Connection, clock: Clock
 ) -> None:
     await clock.freeze()
     await queue(conn, MINE, retention_failed_seconds="forever", retention_seconds="forever")
-    await ended(conn)
+    await finished(conn)
     for number, wait in enumerate(WAITS, start=1):
         [row] = await claim(conn)
         assert row["try"] == number
-        assert await claim(conn) == []  # somebody is at it
+        assert await claim(conn) == []  # it is being sent
         assert await report(conn, row, status=500, error="it answered with 500") == "pending"
         [kept] = await deliveries(conn)
         due = kept["next_at"] - kept["last_at"]
@@ -224,12 +226,12 @@ async def test_a_message_is_tried_nine_times_with_growing_waits(
     assert (kept["tries"], kept["last_status"], kept["last_error"]) == (9, 500, "again")
 
 
-async def test_what_a_receiver_asks_for_is_waited_for_up_to_an_hour(
+async def test_a_delay_that_the_receiver_asks_for_is_kept_up_to_an_hour(
     conn: asyncpg.Connection, clock: Clock
 ) -> None:
     await clock.freeze()
     await queue(conn, MINE)
-    await ended(conn)
+    await finished(conn)
     for asked, least, most in ((60, 60, 60), (10, 27, 33), (86_400, 3_600, 3_600)):
         [row] = await claim(conn)
         await report(conn, row, status=429, after=timedelta(seconds=asked))
@@ -239,25 +241,27 @@ async def test_what_a_receiver_asks_for_is_waited_for_up_to_an_hour(
         await clock.advance(wait)
 
 
-async def test_who_is_gone_is_not_asked_again(conn: asyncpg.Connection) -> None:
+async def test_a_receiver_that_no_longer_exists_is_not_tried_again(
+    conn: asyncpg.Connection,
+) -> None:
     await queue(conn, MINE)
-    await ended(conn)
+    await finished(conn)
     [row] = await claim(conn)
     assert await report(conn, row, status=410, over=True) == "given_up"
 
 
-async def test_the_message_of_a_worker_that_died_is_due_when_its_lease_is_over(
+async def test_the_delivery_of_a_dead_worker_is_due_after_its_lease(
     conn: asyncpg.Connection, clock: Clock
 ) -> None:
     await queue(conn, MINE)
-    await ended(conn)
+    await finished(conn)
     [first] = await claim(conn)
     await clock.advance("29s")
     assert await claim(conn) == []
     await clock.advance("2s")
     [second] = await claim(conn)
     assert (first["id"], second["try"]) == (second["id"], 2)
-    # The first one was only slow: what it says of a failure is old, but taken is taken.
+    # The first worker was only slow: its report of a failure is too old, one of success counts.
     assert await report(conn, first, status=500) == "pending"
     [kept] = await deliveries(conn)
     assert kept["last_status"] is None
@@ -267,7 +271,7 @@ async def test_the_message_of_a_worker_that_died_is_due_when_its_lease_is_over(
 
 
 async def fill(conn: asyncpg.Connection, host: str, n: int) -> None:
-    """Many messages to one host, about a job that there is."""
+    """Record many deliveries to one host, about an existing job."""
     job = await conn.fetchval("select id from penstock.finished limit 1")
     await conn.execute(
         "insert into penstock.delivery (id, job_id, account_id, event, url, host, trusted,"
@@ -280,10 +284,10 @@ async def fill(conn: asyncpg.Connection, host: str, n: int) -> None:
     )
 
 
-async def test_the_backlog_of_one_host_holds_up_nobody_else(conn: asyncpg.Connection) -> None:
-    """R-F22: two at once to each host, from all workers together; the others in turn."""
+async def test_the_backlog_of_one_host_delays_no_other(conn: asyncpg.Connection) -> None:
+    """R-F22: two at once to each host, from all workers together; hosts take turns."""
     await queue(conn)
-    await ended(conn)
+    await finished(conn)
     await fill(conn, "dead.example.org", 5_000)
     for host in ("a.example.org", "z.example.org"):
         await fill(conn, host, 3)
@@ -304,9 +308,9 @@ async def test_the_backlog_of_one_host_holds_up_nobody_else(conn: asyncpg.Connec
 
 @pytest.mark.parametrize("backlog", [0, 1_002])
 async def test_hosts_take_turns(conn: asyncpg.Connection, backlog: int) -> None:
-    """With little due, and beside the backlog of a host that has its two messages on their way."""
+    """With few due, and beside the backlog of a host to which two messages are being sent."""
     await queue(conn)
-    await ended(conn)
+    await finished(conn)
     await fill(conn, "dead.example.org", backlog)
     assert len(await claim(conn)) == min(backlog, 2)
     for number in range(6):
@@ -324,11 +328,11 @@ async def test_hosts_take_turns(conn: asyncpg.Connection, backlog: int) -> None:
     ]
 
 
-async def test_two_who_claim_at_once_never_take_the_same(
+async def test_two_concurrent_claims_never_take_the_same_delivery(
     conn: asyncpg.Connection, connect: Connect
 ) -> None:
     await queue(conn)
-    await ended(conn)
+    await finished(conn)
     for number in range(40):
         await fill(conn, f"h{number}.example.org", 3)
     others = [await connect() for _ in range(4)]
@@ -336,7 +340,7 @@ async def test_two_who_claim_at_once_never_take_the_same(
     taken: list[UUID] = []
 
     async def take_all(one: asyncpg.Connection) -> None:
-        # Who meets another at it comes back with nothing, so how many claims it takes varies.
+        # A claim during another one returns nothing, so the number of claims varies.
         for _ in range(500):
             taken.extend([row["id"] for row in await claim(one, limit=7)])
             if len(taken) >= 80:
@@ -347,11 +351,11 @@ async def test_two_who_claim_at_once_never_take_the_same(
     assert len(taken) == len(set(taken)) == 80
 
 
-async def test_the_message_of_a_job_that_is_gone_is_given_up(
+async def test_the_delivery_of_a_removed_job_is_given_up(
     conn: asyncpg.Connection, clock: Clock
 ) -> None:
     await queue(conn, MINE, retention_seconds=3600)
-    await ended(conn)
+    await finished(conn)
     await clock.advance("3d")
     await factory.prune(conn)
     assert await claim(conn) == []
@@ -361,28 +365,28 @@ async def test_the_message_of_a_job_that_is_gone_is_given_up(
         await conn.execute("select penstock.replay_delivery($1)", kept["id"])
 
 
-async def test_one_that_was_taken_or_given_up_can_be_sent_again(conn: asyncpg.Connection) -> None:
+async def test_a_delivered_or_given_up_webhook_can_be_replayed(conn: asyncpg.Connection) -> None:
     await queue(conn, MINE)
-    await ended(conn)
+    await finished(conn)
     [row] = await claim(conn)
-    told = await conn.fetchval("select penstock.replay_delivery($1)", row["id"])
-    assert (told["status"], told["tries"]) == ("pending", 1)  # it is being sent
+    replayed = await conn.fetchval("select penstock.replay_delivery($1)", row["id"])
+    assert (replayed["status"], replayed["tries"]) == ("pending", 1)  # it is being sent
     await report(conn, row, taken=True, status=200)
-    told = await conn.fetchval("select penstock.replay_delivery($1)", row["id"])
-    assert (told["status"], told["tries"], told["delivered_at"]) == ("pending", 0, None)
+    replayed = await conn.fetchval("select penstock.replay_delivery($1)", row["id"])
+    assert (replayed["status"], replayed["tries"], replayed["delivered_at"]) == ("pending", 0, None)
     [again] = await claim(conn)
     assert (again["id"], again["try"]) == (row["id"], 1)
     with refused(404, "unknown_webhook", "id"):
         await conn.execute("select penstock.replay_delivery($1)", uuid4())
 
 
-async def test_an_account_sees_its_own_and_not_the_operators_addresses(
+async def test_an_account_sees_its_own_addresses_and_not_the_operators(
     conn: asyncpg.Connection,
 ) -> None:
-    """G14: foreign and unknown ids are answered alike."""
+    """G14: ids of other accounts and unknown ids get the same answer."""
     await queue(conn, MINE)
-    await ended(conn, account="u1", webhook_url=THEIRS)
-    await ended(conn, account="u2", webhook_url=THEIRS)
+    await finished(conn, account="u1", webhook_url=THEIRS)
+    await finished(conn, account="u2", webhook_url=THEIRS)
 
     async def shown(*args: Any) -> list[dict[str, Any]]:
         rows = await conn.fetch("select penstock.list_deliveries($1, $2) as one", *args)
@@ -397,15 +401,15 @@ async def test_an_account_sees_its_own_and_not_the_operators_addresses(
     assert (await conn.fetchval(replay, UUID(mine["id"]), "u1"))["status"] == "pending"
     [own] = [one for one in await shown(None, "u1") if one["url"] == MINE]
     for webhook, account in ((mine["id"], "u2"), (own["id"], "u1"), (str(uuid4()), "u1")):
-        with refused(404, "unknown_webhook", "id") as told:
+        with refused(404, "unknown_webhook", "id") as refusal:
             await conn.execute(replay, UUID(webhook), account)
-        assert told["message"] == f"there is no webhook {webhook}"
+        assert refusal["message"] == f"there is no webhook {webhook}"
 
 
-async def test_pages_of_a_list_follow_one_another(conn: asyncpg.Connection) -> None:
+async def test_pages_of_deliveries_follow_one_another(conn: asyncpg.Connection) -> None:
     await queue(conn, MINE)
     for _ in range(5):
-        await ended(conn)
+        await finished(conn)
     sql = "select penstock.list_deliveries(p_limit => 2, p_before => $1, p_status => 'pending')"
     seen: list[str] = []
     before = None
@@ -418,9 +422,9 @@ async def test_pages_of_a_list_follow_one_another(conn: asyncpg.Connection) -> N
             await conn.execute(f"select penstock.list_deliveries({wrong})")
 
 
-async def test_old_ones_leave_by_themselves(conn: asyncpg.Connection, clock: Clock) -> None:
+async def test_old_deliveries_are_deleted(conn: asyncpg.Connection, clock: Clock) -> None:
     await queue(conn, MINE, retention_seconds="forever")
-    taken, gone, waiting = [await ended(conn) for _ in range(3)]
+    taken, gone, waiting = [await finished(conn) for _ in range(3)]
     for row in await claim(conn, limit=2):
         await report(conn, row, taken=row["job_id"] == taken, over=True)
     await clock.advance("8d")
@@ -432,7 +436,7 @@ async def test_old_ones_leave_by_themselves(conn: asyncpg.Connection, clock: Clo
     assert {row["job_id"] for row in await deliveries(conn)} == {waiting}
 
 
-async def test_a_batch_of_many_takes_its_addresses_along(conn: asyncpg.Connection) -> None:
+async def test_a_submit_of_many_jobs_keeps_their_addresses(conn: asyncpg.Connection) -> None:
     await queue(conn)
     rows = [
         {"kind": "q", "webhook_url": f"https://e.org/{n}" if n % 2 else None} for n in range(200)
@@ -444,8 +448,8 @@ async def test_a_batch_of_many_takes_its_addresses_along(conn: asyncpg.Connectio
     }
 
 
-async def test_an_exported_job_comes_back_with_its_address(conn: asyncpg.Connection) -> None:
-    """F10: the schema goes and comes again, and whoever waits for the end is still told."""
+async def test_an_imported_job_keeps_its_address(conn: asyncpg.Connection) -> None:
+    """F10: the schema is removed and made again, and the webhook is still sent."""
     await queue(conn)
     job = await factory.submit(conn, webhook_url="https://caller.example/x")
     line = await conn.fetchval("select penstock.export_jobs()")
@@ -454,5 +458,5 @@ async def test_an_exported_job_comes_back_with_its_address(conn: asyncpg.Connect
     assert await conn.fetchval("select penstock.import_job($1)", line)
     assert not await conn.fetchval("select penstock.import_job($1)", line)
     await conn.execute("select penstock.cancel_job($1)", job)
-    [told] = await deliveries(conn, job)
-    assert told["url"] == "https://caller.example/x"
+    [delivery] = await deliveries(conn, job)
+    assert delivery["url"] == "https://caller.example/x"

@@ -1,4 +1,4 @@
-"""The checker names every kind of damage, the reconciler repairs what can be derived, both tell."""
+"""check() finds every kind of damage, and the reconciler repairs and reports derived values."""
 
 import asyncpg
 import pytest
@@ -10,10 +10,10 @@ unsound = pytest.mark.unsound
 
 
 @pytest.fixture
-async def house(conn: asyncpg.Connection, clock: Clock) -> asyncpg.Connection:
-    """Something of everything: limits, lanes, attempts, history, keys, a fair queue, a dead worker.
+async def system(conn: asyncpg.Connection, clock: Clock) -> asyncpg.Connection:
+    """Make limits, lanes, attempts, history, keys, a fair queue and a dead worker.
 
-    u1 has two of two running and two waiting, u2 one that waits although it has room.
+    u1 runs two of two jobs and has two waiting, u2 has one waiting although it has a free slot.
     """
     await factory.queue(conn, "q", concurrency=5, delay_seconds=0)
     await factory.queue(conn, "fair", order="fair")
@@ -44,13 +44,13 @@ async def repaired(conn: asyncpg.Connection) -> list[str]:
     return [row["what"] for row in rows]
 
 
-async def test_a_sound_house_has_nothing_to_tell_and_nothing_to_repair(
-    house: asyncpg.Connection,
+async def test_a_sound_system_has_no_violation_and_nothing_to_repair(
+    system: asyncpg.Connection,
 ) -> None:
-    before = await factory.contents(house)
-    assert await broken(house) == set()
-    assert await repaired(house) == []
-    assert await factory.contents(house) == before
+    before = await factory.contents(system)
+    assert await broken(system) == set()
+    assert await repaired(system) == []
+    assert await factory.contents(system) == before
 
 
 LANE_OF = "(select id from penstock.account where name = 'u1')"
@@ -58,7 +58,7 @@ COUNTED = "L6 a lane counts and orders its jobs"
 OTHER_CLASS = "(select max(id) from penstock.retention_class)"
 
 DERIVABLE = {
-    "a queue counts one too many": (
+    "a queue counts one job too many": (
         (
             "update penstock.gate set running = running + 1"
             " where queue_id = (select id from penstock.queue where name = 'q')"
@@ -66,32 +66,32 @@ DERIVABLE = {
         "L5 a queue counts its running jobs",
         "gate.running",
     ),
-    "a queue counts one too few": (
+    "a queue counts one job too few": (
         "update penstock.gate set running = running - 1 where running > 0",
         "L5 a queue counts its running jobs",
         "gate.running",
     ),
-    "an account counts one too many": (
+    "an account counts one job too many": (
         "update penstock.account set running = running + 1 where name = 'u2'",
         "L5 an account counts its running jobs",
         "account.running",
     ),
-    "an account counts none": (
+    "an account counts no job": (
         "update penstock.account set running = 0 where name = 'u1'",
         "L5 an account counts its running jobs",
         "account.running",
     ),
-    "a lane counts one too many": (
+    "a lane counts one job too many": (
         f"update penstock.lane set waiting = waiting + 1 where account_id = {LANE_OF}",
         COUNTED,
         "lane",
     ),
-    "a lane counts none": (
+    "a lane counts no job": (
         f"update penstock.lane set waiting = 0 where account_id = {LANE_OF}",
         COUNTED,
         "lane",
     ),
-    "a lane's head is gone": (
+    "a lane's head is missing": (
         f"update penstock.lane set head = head - 5 where account_id = {LANE_OF}",
         COUNTED,
         "lane",
@@ -104,7 +104,7 @@ DERIVABLE = {
         "L6 a lane with a free slot is open",
         "lane",
     ),
-    "a lane is gone": (
+    "a lane is missing": (
         f"delete from penstock.lane where account_id = {LANE_OF}",
         "L6 a queued job of a lane has one",
         "lane",
@@ -114,39 +114,39 @@ DERIVABLE = {
 
 @unsound
 @pytest.mark.parametrize("damage", DERIVABLE)
-async def test_what_can_be_derived_is_named_repaired_and_reported(
-    house: asyncpg.Connection, damage: str
+async def test_wrong_derived_values_are_found_repaired_and_reported(
+    system: asyncpg.Connection, damage: str
 ) -> None:
     sql, invariant, what = DERIVABLE[damage]
-    before = await factory.contents(house)
-    assert await house.execute(sql) in {"UPDATE 1", "DELETE 1"}
-    assert invariant in await broken(house)
-    assert what in await repaired(house)
-    assert await broken(house) == set()
-    assert await repaired(house) == []
-    assert await factory.contents(house) == before
+    before = await factory.contents(system)
+    assert await system.execute(sql) in {"UPDATE 1", "DELETE 1"}
+    assert invariant in await broken(system)
+    assert what in await repaired(system)
+    assert await broken(system) == set()
+    assert await repaired(system) == []
+    assert await factory.contents(system) == before
 
 
 @unsound
-async def test_the_reconciler_says_what_it_found_and_what_it_made_of_it(
-    house: asyncpg.Connection,
+async def test_the_reconciler_returns_old_and_new_values(
+    system: asyncpg.Connection,
 ) -> None:
-    await house.execute("update penstock.gate set running = 42 where running > 0")
-    [row] = await house.fetch("select * from penstock.reconcile()")
+    await system.execute("update penstock.gate set running = 42 where running > 0")
+    [row] = await system.fetch("select * from penstock.reconcile()")
     assert dict(row) == {"what": "gate.running", "subject": "q", "was": "42", "now": "3"}
 
 
 @unsound
-async def test_everything_wrong_at_once_is_named_and_repaired_at_once(
-    house: asyncpg.Connection,
+async def test_many_errors_at_once_are_found_and_repaired(
+    system: asyncpg.Connection,
 ) -> None:
-    before = await factory.contents(house)
+    before = await factory.contents(system)
     for sql, _, _ in DERIVABLE.values():
-        await house.execute(sql)
-    assert len(await broken(house)) >= 3
-    await repaired(house)
-    assert await broken(house) == set()
-    assert await factory.contents(house) == before
+        await system.execute(sql)
+    assert len(await broken(system)) >= 3
+    await repaired(system)
+    assert await broken(system) == set()
+    assert await factory.contents(system) == before
 
 
 BEYOND_REPAIR = {
@@ -180,21 +180,21 @@ BEYOND_REPAIR = {
         "delete from penstock.attempt where ctid = (select ctid from penstock.attempt limit 1)",
         "L4 every settled attempt has one row",
     ),
-    "a start is counted that never was": (
+    "a job counts an attempt that never was": (
         (
             "update penstock.job set attempt = attempt + 1"
             " where id = (select id from penstock.job where status = 'running' limit 1)"
         ),
         "L4 every settled attempt has one row",
     ),
-    "a finished job counts a start that never was": (
+    "a finished job counts an attempt that never was": (
         (
             "update penstock.finished set attempt = attempt + 1"
             " where id = (select id from penstock.finished limit 1)"
         ),
         "L4 every settled attempt has one row",
     ),
-    "a start ended before it began": (
+    "an attempt ends before it began": (
         (
             "update penstock.attempt set ended_at = started_at - interval '1 second'"
             " where ctid = (select ctid from penstock.attempt limit 1)"
@@ -237,14 +237,14 @@ BEYOND_REPAIR = {
 
 @unsound
 @pytest.mark.parametrize("damage", BEYOND_REPAIR)
-async def test_what_cannot_be_derived_is_named_and_left_to_people(
-    house: asyncpg.Connection, damage: str
+async def test_errors_that_cannot_be_derived_are_found_and_not_repaired(
+    system: asyncpg.Connection, damage: str
 ) -> None:
     sql, invariant = BEYOND_REPAIR[damage]
-    assert (await house.execute(sql)).endswith(" 1")
-    assert invariant in await broken(house)
-    await repaired(house)
-    assert invariant in await broken(house)
+    assert (await system.execute(sql)).endswith(" 1")
+    assert invariant in await broken(system)
+    await repaired(system)
+    assert invariant in await broken(system)
 
 
 @pytest.mark.parametrize(
@@ -268,7 +268,7 @@ async def test_what_cannot_be_derived_is_named_and_left_to_people(
         "insert into penstock.account (id, created_at, limited_at) values (0, now(), now())",
     ],
 )
-async def test_what_a_constraint_can_forbid_it_forbids(house: asyncpg.Connection, sql: str) -> None:
-    """L2, L5, L7: the rule stands where it cannot be skipped."""
+async def test_constraints_forbid_what_they_can(system: asyncpg.Connection, sql: str) -> None:
+    """L2, L5, L7: the rule is a constraint of the table, which no code can skip."""
     with pytest.raises(asyncpg.IntegrityConstraintViolationError):
-        await house.execute(sql)
+        await system.execute(sql)

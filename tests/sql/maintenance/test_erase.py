@@ -1,4 +1,4 @@
-"""Erasing an account: nothing of a person is left but the amounts in the books (C22)."""
+"""Erasing an account: nothing of a person is left except the amounts in the ledger (C22)."""
 
 import asyncio
 from typing import Any
@@ -16,18 +16,18 @@ CANARY = "canary-7f3a"
 
 
 async def erase(conn: asyncpg.Connection, account: str = CANARY, rows: int = 500) -> dict[str, Any]:
-    """Until it is done, or someone is still at work."""
+    """Erase until it is done, or until only running jobs are left."""
     for _ in range(1_000):
         step: dict[str, Any] = await conn.fetchval(
             "select penstock.erase_account($1, $2)", account, rows
         )
         if step["done"] or (step["live"] and not step["cancelled"]):
             return step
-    raise AssertionError("erasing does not come to an end")
+    raise AssertionError("the erasure does not end")
 
 
 async def where(conn: asyncpg.Connection, text: str = CANARY) -> set[str]:
-    """The tables in which a text occurs, in any column, also inside bytes."""
+    """Return the tables in which a text occurs, in any column, also inside bytes."""
     tables = await conn.fetch(
         "select oid::regclass::text as name from pg_class"
         " where relnamespace = 'penstock'::regnamespace and relkind in ('r', 'p')"
@@ -47,7 +47,7 @@ async def where(conn: asyncpg.Connection, text: str = CANARY) -> set[str]:
 
 
 async def live(conn: asyncpg.Connection, n: int = 4) -> list[UUID]:
-    """Jobs with the canary wherever a caller can put it."""
+    """Submit jobs with the canary in every field that a caller can set."""
     return await factory.submit_rows(
         conn,
         [
@@ -65,8 +65,8 @@ async def live(conn: asyncpg.Connection, n: int = 4) -> list[UUID]:
 
 
 @pytest.fixture
-async def house(conn: asyncpg.Connection) -> asyncpg.Connection:
-    """The canary in every table that can hold it, and another account beside it."""
+async def canaries(conn: asyncpg.Connection) -> asyncpg.Connection:
+    """Put the canary into every table that can hold it, beside another account."""
     await factory.queue(conn, delay_seconds=0)
     await factory.plan(conn, per_hour=1_000)
     await conn.execute("select penstock.grant_credits($1, 100)", CANARY)
@@ -112,32 +112,32 @@ async def house(conn: asyncpg.Connection) -> asyncpg.Connection:
     return conn
 
 
-async def test_a_search_of_every_table_finds_nothing_c22(house: asyncpg.Connection) -> None:
+async def test_a_search_of_every_table_finds_nothing_c22(canaries: asyncpg.Connection) -> None:
     """C22: payload, result, errors, keys, steps, chunks, late results, uploads, webhooks, name."""
-    assert await where(house) >= {
+    assert await where(canaries) >= {
         *("account", "api_key", "attempt", "chunk", "delivery", "finished", "idempotency", "job"),
         *("late_result", "step", "upload_part"),
     }
-    receipt = await erase(house, rows=2)
+    receipt = await erase(canaries, rows=2)
     assert receipt["done"]
-    assert await where(house) == set()
-    number = await house.fetchval("select account_id from penstock.erasure")
+    assert await where(canaries) == set()
+    number = await canaries.fetchval("select account_id from penstock.erasure")
     assert receipt["pseudonym"] == f"erased-{number}"
     assert (receipt["uploads"], receipt["keys"], receipt["webhooks"]) == (1, 1, 1)
     assert receipt["jobs"] == 5
-    kept = await house.fetchval("select receipt from penstock.erasure")
+    kept = await canaries.fetchval("select receipt from penstock.erasure")
     assert kept == {key: receipt[key] for key in receipt if key in kept}
     with refused(404, "unknown_account", "account"):
-        await erase(house)
+        await erase(canaries)
 
 
-async def test_others_are_left_as_they_are(house: asyncpg.Connection) -> None:
-    await erase(house)
-    account = await house.fetchval("select penstock.read_account('bystander')")
+async def test_other_accounts_are_not_changed(canaries: asyncpg.Connection) -> None:
+    await erase(canaries)
+    account = await canaries.fetchval("select penstock.read_account('bystander')")
     assert account["queued"] == 1
 
 
-async def test_the_books_stay_under_a_number(conn: asyncpg.Connection) -> None:
+async def test_the_ledger_stays_under_a_number(conn: asyncpg.Connection) -> None:
     await factory.queue(conn)
     await conn.execute("select penstock.declare_kind('q', 'q', '{\"price\": 3}')")
     await conn.execute("select penstock.grant_credits($1, 10, 'bought', 'payment-1')", CANARY)
@@ -145,16 +145,16 @@ async def test_the_books_stay_under_a_number(conn: asyncpg.Connection) -> None:
     worker = await factory.worker(conn)
     await factory.finish(conn, worker, await factory.claim(conn, worker))
     receipt = await erase(conn)
-    # What waited was cancelled and refunded first.
+    # The waiting jobs were cancelled and refunded first.
     assert await conn.fetchval("select balance from penstock.account where id <> 0") == 7
     assert await conn.fetchval("select sum(amount) from penstock.ledger") == 7
     assert receipt["kept"] == {"ledger_lines": 4, "with_words": 1}
-    # The name is free for someone else, who starts with nothing.
+    # The name is free for somebody else, who begins with an empty account.
     await conn.execute("select penstock.create_account($1)", CANARY)
     assert (await conn.fetchval("select penstock.read_account($1)", CANARY))["balance"] == 0
 
 
-async def test_what_runs_is_asked_to_stop_and_keeps_the_account_busy(
+async def test_running_jobs_are_cancelled_and_delay_the_erasure(
     conn: asyncpg.Connection, clock: Clock
 ) -> None:
     await factory.queue(conn)
@@ -168,7 +168,7 @@ async def test_what_runs_is_asked_to_stop_and_keeps_the_account_busy(
     assert await factory.status(conn, jobs[-1]) == "cancelled"
     assert (await factory.read(conn, started[0]["id"]))["cancel_requested"]
     assert await conn.fetchval("select is_over from penstock.find_key('k1')")
-    # Its worker does not hear of it: upkeep ends it.
+    # Its worker does not notice the request: recovery cancels it.
     await clock.advance("11s")
     await factory.recover(conn)
     receipt = await erase(conn)
@@ -177,10 +177,10 @@ async def test_what_runs_is_asked_to_stop_and_keeps_the_account_busy(
     assert await where(conn) == set()
 
 
-async def test_a_submit_that_is_under_way_is_waited_for(
+async def test_an_erasure_waits_for_an_open_submit(
     conn: asyncpg.Connection, connect: Connect
 ) -> None:
-    """An app's open transaction has read the name: its job does not come after the end."""
+    """An app's open transaction has read the name: its job does not appear after the erasure."""
     await factory.queue(conn)
     await conn.execute("select penstock.create_account($1)", CANARY)
     app = await connect()
@@ -197,10 +197,10 @@ async def test_a_submit_that_is_under_way_is_waited_for(
     assert await where(conn) == set()
 
 
-async def test_an_apps_transaction_never_deadlocks_with_it(
+async def test_an_apps_transaction_never_deadlocks_with_an_erasure(
     conn: asyncpg.Connection, connect: Connect
 ) -> None:
-    """It holds one queue and wants the other, as the last step does the other way round."""
+    """It locks one queue and waits for the other; the last step does so in the reverse order."""
     await factory.queue(conn, "a")
     await factory.queue(conn, "b")
     await conn.execute("select penstock.create_account($1)", CANARY)
@@ -215,14 +215,14 @@ async def test_an_apps_transaction_never_deadlocks_with_it(
     assert (await erase(conn))["done"]
 
 
-async def test_two_erasers_count_everything_once(
-    house: asyncpg.Connection, connect: Connect
+async def test_two_concurrent_erasures_count_everything_once(
+    canaries: asyncpg.Connection, connect: Connect
 ) -> None:
     one, other = await connect(), await connect()
     both = await asyncio.gather(erase(one, rows=1), erase(other, rows=1), return_exceptions=True)
     [receipt] = [one for one in both if isinstance(one, dict)]
     assert (receipt["jobs"], receipt["keys"], receipt["uploads"]) == (5, 1, 1)
-    assert await house.fetchval("select count(*) from penstock.erasure") == 1
+    assert await canaries.fetchval("select count(*) from penstock.erasure") == 1
 
 
 FINISHED = """
@@ -237,8 +237,8 @@ where a.name is not null
 """
 
 
-async def test_no_step_holds_the_account_for_long(conn: asyncpg.Connection, scale: Scale) -> None:
-    """However many jobs it has had: each step removes a bounded number."""
+async def test_no_step_locks_the_account_for_long(conn: asyncpg.Connection, scale: Scale) -> None:
+    """However many jobs the account had: each step deletes a bounded number."""
     rows = scale(5_000, 200_000)
     await factory.queue(conn)
     await conn.execute("select penstock.create_account($1)", CANARY)
@@ -254,7 +254,7 @@ async def test_no_step_holds_the_account_for_long(conn: asyncpg.Connection, scal
 
 
 @pytest.mark.parametrize("rows", [0, -1, 100_001, None])
-async def test_how_many_a_step_removes_is_bounded(
+async def test_the_number_of_rows_of_a_step_is_bounded(
     conn: asyncpg.Connection, rows: int | None
 ) -> None:
     with refused(422, "invalid_limit", "rows"):

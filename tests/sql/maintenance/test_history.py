@@ -1,4 +1,4 @@
-"""History: partitions made ahead, kept as long as the queue says, and dropped."""
+"""History: partitions are made ahead, kept for the queue's retention, and dropped."""
 
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -17,7 +17,7 @@ NOON = datetime(2030, 1, 1, 12, tzinfo=UTC)
 
 
 async def run(conn: asyncpg.Connection, outcome: str = "succeeded", **job: Any) -> UUID:
-    """A job from submit to its end."""
+    """Submit, start and settle a job."""
     worker = await factory.worker(conn)
     number = await factory.submit(conn, **job)
     [verdict] = await factory.finish(conn, worker, await factory.claim(conn, worker), outcome)
@@ -29,7 +29,7 @@ async def is_kept(conn: asyncpg.Connection, job: UUID) -> bool:
     return bool(await conn.fetchval("select count(*) from penstock.finished where id = $1", job))
 
 
-async def place(conn: asyncpg.Connection, job: UUID, parent: str = "finished") -> str:
+async def partition_of(conn: asyncpg.Connection, job: UUID, parent: str = "finished") -> str:
     key = "id" if parent == "finished" else "job_id"
     name: str = await conn.fetchval(
         f"select tableoid::regclass::text from penstock.{parent} where {key} = $1 limit 1", job
@@ -48,11 +48,11 @@ async def test_partitions_are_made_fourteen_days_ahead_and_only_once(
     for days in (0, 1, 13.9):
         await clock.advance(timedelta(days=days))
         job = await run(conn)
-        assert not (await place(conn, job)).endswith("_rest"), f"{days} days ahead"
+        assert not (await partition_of(conn, job)).endswith("_rest"), f"{days} days ahead"
         await clock.freeze(NOON)
 
 
-async def test_a_later_pass_makes_what_is_missing_by_then(
+async def test_a_later_pass_makes_the_partitions_missing_by_then(
     conn: asyncpg.Connection, clock: Clock
 ) -> None:
     await conn.execute("update penstock.setting set partitions_ahead = default")
@@ -60,13 +60,13 @@ async def test_a_later_pass_makes_what_is_missing_by_then(
     await factory.queue(conn)
     await conn.execute("select penstock.make_partitions()")
     await clock.advance("1d")
-    # One more day for what is kept 7 days; the weeks of what is kept longer still reach.
+    # One more day for jobs that are kept 7 days; the weeks of those kept longer are still enough.
     assert await conn.fetchval("select penstock.make_partitions()") == 1
     await clock.advance("7d")
     assert await conn.fetchval("select penstock.make_partitions()") > 7
 
 
-async def test_what_came_while_upkeep_was_away_moves_into_its_partition(
+async def test_rows_written_while_no_upkeep_ran_move_into_their_partition(
     conn: asyncpg.Connection, clock: Clock
 ) -> None:
     await factory.queue(conn, delay_seconds=0)
@@ -77,11 +77,11 @@ async def test_what_came_while_upkeep_was_away_moves_into_its_partition(
     await factory.finish(conn, worker, await factory.claim(conn, worker), "retry")
     await factory.finish(conn, worker, await factory.claim(conn, worker), result=7)
     before = await factory.read(conn, job)
-    assert (await place(conn, job)).endswith("_rest")
-    assert (await place(conn, job, "attempt")).endswith("_rest")
+    assert (await partition_of(conn, job)).endswith("_rest")
+    assert (await partition_of(conn, job, "attempt")).endswith("_rest")
     await conn.execute("select penstock.make_partitions()")
-    assert not (await place(conn, job)).endswith("_rest")
-    assert not (await place(conn, job, "attempt")).endswith("_rest")
+    assert not (await partition_of(conn, job)).endswith("_rest")
+    assert not (await partition_of(conn, job, "attempt")).endswith("_rest")
     assert await factory.read(conn, job) == before
 
 
@@ -100,18 +100,18 @@ async def test_successes_are_kept_seven_days_and_failures_ninety(
 
     await clock.advance(timedelta(days=7, seconds=-1))
     assert await kept() == [True, True, True]
-    await clock.advance("1d")  # the day's partition goes as a whole
+    await clock.advance("1d")  # the partition of the day is dropped as a whole
     assert await kept() == [False, False, True]
-    with refused(404, "unknown_job", "id") as told:
+    with refused(404, "unknown_job", "id") as refusal:
         await factory.read(conn, succeeded)
-    assert "retention" in told["hint"]
+    assert "retention" in refusal["hint"]
     await clock.advance(timedelta(days=82))
     assert await kept() == [False, False, True]
     await clock.advance("8d")
     assert await kept() == [False, False, False]
 
 
-async def test_a_queue_keeps_its_jobs_as_long_as_it_says(
+async def test_a_queue_keeps_its_jobs_for_its_retention(
     conn: asyncpg.Connection, clock: Clock
 ) -> None:
     """M14"""
@@ -137,11 +137,11 @@ async def run_in(conn: asyncpg.Connection, queue: str) -> UUID:
 async def test_pruning_drops_partitions_and_touches_no_live_job(
     conn: asyncpg.Connection, clock: Clock
 ) -> None:
-    """M14: at any size, what is old goes in a moment."""
+    """M14: at any size, old jobs are removed in a moment."""
     await factory.queue(conn)
     job = await run(conn)
     live = await factory.submit(conn)
-    partition = await place(conn, job)
+    partition = await partition_of(conn, job)
     await clock.advance("9d")
     gone = await factory.prune(conn)
     assert partition.removeprefix("penstock.") in gone
@@ -149,7 +149,7 @@ async def test_pruning_drops_partitions_and_touches_no_live_job(
     assert await factory.status(conn, live) == "queued"
 
 
-async def test_a_job_that_took_long_is_kept_from_when_it_ended(
+async def test_retention_counts_from_when_a_job_finished(
     conn: asyncpg.Connection, clock: Clock
 ) -> None:
     await factory.queue(conn)
@@ -166,7 +166,7 @@ async def test_a_job_that_took_long_is_kept_from_when_it_ended(
     assert not await is_kept(conn, job)
 
 
-async def test_a_job_older_than_every_partition_is_kept_and_pruned_all_the_same(
+async def test_a_job_older_than_every_partition_is_kept_and_pruned(
     conn: asyncpg.Connection, clock: Clock
 ) -> None:
     await factory.queue(conn)
@@ -175,7 +175,7 @@ async def test_a_job_older_than_every_partition_is_kept_and_pruned_all_the_same(
     await factory.prune(conn)
     worker = await factory.worker(conn)
     await factory.finish(conn, worker, await factory.claim(conn, worker))
-    assert (await place(conn, job)).endswith("_rest")
+    assert (await partition_of(conn, job)).endswith("_rest")
     await clock.advance("6d")
     await factory.prune(conn)
     assert await is_kept(conn, job)
@@ -224,7 +224,7 @@ async def test_attempts_are_kept_as_long_as_their_job(
     assert await conn.fetchval("select count(*) from penstock.attempt") == 0
 
 
-async def test_keys_are_remembered_for_a_week_and_orphans_for_ninety_days(
+async def test_idempotency_keys_are_kept_for_a_week_and_late_results_for_90_days(
     conn: asyncpg.Connection, clock: Clock
 ) -> None:
     await factory.queue(conn)
@@ -238,10 +238,10 @@ async def test_keys_are_remembered_for_a_week_and_orphans_for_ninety_days(
         await factory.prune(conn)
         row = await conn.fetchrow(
             "select (select count(*) from penstock.idempotency) as keys,"
-            " (select count(*) from penstock.late_result) as orphans"
+            " (select count(*) from penstock.late_result) as late_results"
         )
         assert row
-        return row["keys"], row["orphans"]
+        return row["keys"], row["late_results"]
 
     await clock.advance("6.9d")
     assert await remembered() == (1, 1)
@@ -251,9 +251,11 @@ async def test_keys_are_remembered_for_a_week_and_orphans_for_ninety_days(
     assert await remembered() == (0, 0)
 
 
-@pytest.mark.parametrize("day", [0, 1])  # in the middle of a week, and when a new one begins
-async def test_upkeep_comes_to_rest(conn: asyncpg.Connection, clock: Clock, day: int) -> None:
-    """What one pass makes the other must not drop, or the two would go on for ever."""
+@pytest.mark.parametrize("day", [0, 1])  # in the middle of a week, and at the beginning of one
+async def test_making_and_pruning_partitions_ends(
+    conn: asyncpg.Connection, clock: Clock, day: int
+) -> None:
+    """Pruning must not drop partitions that were just made, or the two would repeat for ever."""
     await clock.freeze(NOON + timedelta(days=day))
     await factory.queue(conn, retention_seconds=3600)
     await clock.advance("40d")
@@ -265,7 +267,7 @@ async def test_upkeep_comes_to_rest(conn: asyncpg.Connection, clock: Clock, day:
 async def test_a_reader_delays_the_drop_and_nothing_else(
     conn: asyncpg.Connection, connect: Connect, clock: Clock
 ) -> None:
-    """A backup that reads for hours, or an app's transaction that has read its job."""
+    """The reader is a backup that runs for hours, or an app's transaction that has read its job."""
     await conn.execute("update penstock.setting set partitions_ahead = default")
     await factory.queue(conn)
     job = await run(conn)
@@ -282,10 +284,10 @@ async def test_a_reader_delays_the_drop_and_nothing_else(
     assert not await is_kept(conn, job)
 
 
-async def test_what_starts_kept_and_emitted_goes_with_its_job(
+async def test_steps_and_chunks_are_deleted_with_their_job(
     conn: asyncpg.Connection, clock: Clock
 ) -> None:
-    """Though a job of the same week that failed is kept for longer."""
+    """Although a failed job of the same week is kept for longer."""
     await factory.queue(conn, attempts=1)
     worker = await factory.worker(conn, lease="1000 days")
     jobs = await factory.submit_rows(conn, [{"kind": "q"}] * 2)
@@ -311,7 +313,7 @@ async def test_what_starts_kept_and_emitted_goes_with_its_job(
     assert set(kept) < set(jobs)
 
 
-async def test_workers_that_are_long_gone_and_hooks_of_nobody_are_forgotten(
+async def test_old_workers_and_callbacks_without_a_handler_are_deleted(
     conn: asyncpg.Connection, clock: Clock
 ) -> None:
     worker = await factory.worker(conn)

@@ -1,5 +1,5 @@
-"""check_liveness finds what should move and does not; the scenarios in which it finds nothing are
-in tests/mutation/living.py.
+"""check_liveness finds jobs and queues without progress; the scenarios in which it finds nothing
+are in tests/mutation/living.py.
 """
 
 from collections.abc import Sequence
@@ -20,7 +20,7 @@ from support.shapes import Connect
 START, PROBE = RULES["start"], RULES["probe"]
 
 
-async def test_nothing_is_found_where_nothing_is(conn: asyncpg.Connection) -> None:
+async def test_nothing_is_found_in_an_empty_system(conn: asyncpg.Connection) -> None:
     assert await found(conn) == []
     for age in (None, timedelta(seconds=-1)):
         with refused(422, "invalid_age", "older_than"):
@@ -32,7 +32,7 @@ async def test_nothing_is_found_where_nothing_is(conn: asyncpg.Connection) -> No
 async def test_a_queued_job_that_nobody_starts(
     conn: asyncpg.Connection, clock: Clock, account: str | None, options: dict[str, Any]
 ) -> None:
-    """A wake-up that was lost together with the poll; a claim that comes back empty-handed."""
+    """The wake-up and the poll were lost, or a claim returned nothing."""
     await factory.queue(conn, **options)
     await factory.plan(conn, concurrency=1)
     worker = await standing(conn)
@@ -50,7 +50,9 @@ async def test_a_queued_job_that_nobody_starts(
     assert await found(conn) == []
 
 
-async def test_it_names_the_oldest_job_of_each_kind(conn: asyncpg.Connection, clock: Clock) -> None:
+async def test_a_finding_names_the_oldest_job_of_each_kind(
+    conn: asyncpg.Connection, clock: Clock
+) -> None:
     await factory.queue(conn)
     await factory.kind(conn, "k")
     worker = await standing(conn)
@@ -88,9 +90,7 @@ async def test_a_lane_that_is_closed_beside_a_free_slot(
     assert await found(conn) == [(START, str(job))]
 
 
-async def test_a_job_that_is_due_and_is_not_made_ready(
-    conn: asyncpg.Connection, clock: Clock
-) -> None:
+async def test_a_job_that_is_due_and_is_not_queued(conn: asyncpg.Connection, clock: Clock) -> None:
     await factory.queue(conn)
     worker = await standing(conn)
     job = await factory.submit(conn, delay_seconds=5)
@@ -161,7 +161,9 @@ async def test_a_silent_worker_and_what_it_ran(conn: asyncpg.Connection, clock: 
     assert await found(conn) == []
 
 
-async def test_a_cancel_that_nobody_hears(conn: asyncpg.Connection, clock: Clock) -> None:
+async def test_a_cancellation_that_nobody_carries_out(
+    conn: asyncpg.Connection, clock: Clock
+) -> None:
     await factory.queue(conn)
     worker = await standing(conn)
     job = await _over_time(conn, worker)
@@ -172,8 +174,8 @@ async def test_a_cancel_that_nobody_hears(conn: asyncpg.Connection, clock: Clock
     assert await found(conn) == []
 
 
-async def test_a_job_that_is_too_late_to_start(conn: asyncpg.Connection, clock: Clock) -> None:
-    """Although its queue is paused: upkeep ends it."""
+async def test_an_expired_job_that_is_not_failed(conn: asyncpg.Connection, clock: Clock) -> None:
+    """Although its queue is paused: upkeep should fail it."""
     await factory.queue(conn)
     await standing(conn)
     job = await factory.submit(conn, expires_seconds=5)
@@ -215,7 +217,7 @@ async def test_a_ramp_that_does_not_end(conn: asyncpg.Connection, clock: Clock) 
 async def test_a_ramp_in_which_calls_are_refused_may_last(
     conn: asyncpg.Connection, clock: Clock
 ) -> None:
-    """D4: a provider that is half up keeps its ramp for as long as it refuses calls."""
+    """D4: the ramp of a provider lasts for as long as it refuses some calls."""
     worker = await opened(conn, jobs=20, concurrency=100)
     await conn.execute("update penstock.worker set locks = true")
     await passes(conn, clock, 2)
@@ -264,7 +266,7 @@ async def test_an_on_finish_callback_that_nobody_runs(
     assert await found(conn) == [(RULES["callback"], str(job))]
 
 
-async def test_upkeep_that_stands_still(conn: asyncpg.Connection, clock: Clock) -> None:
+async def test_upkeep_that_does_not_run(conn: asyncpg.Connection, clock: Clock) -> None:
     await factory.queue(conn)
     await standing(conn)
     await clock.advance("19s")
@@ -275,7 +277,7 @@ async def test_upkeep_that_stands_still(conn: asyncpg.Connection, clock: Clock) 
     assert await clock.now() - row["since"] < timedelta(seconds=30)
 
 
-async def test_a_row_that_an_open_transaction_holds_is_seen_to_be_held(
+async def test_a_row_that_an_open_transaction_locks_is_seen_as_locked(
     conn: asyncpg.Connection, connect: Connect
 ) -> None:
     """Also through a savepoint that was released, and when other transactions are older."""

@@ -1,4 +1,4 @@
-"""How long a job will wait until it starts: what is said, beside what it comes to."""
+"""The ETA of a job, compared with the time until it really starts."""
 
 import random
 import statistics
@@ -15,9 +15,9 @@ from support.clock import Clock
 LONG_LEASE = "100 days"
 
 
-async def wait(conn: asyncpg.Connection, job: UUID) -> float | None:
-    told: float | None = (await factory.read(conn, job))["eta_seconds"]
-    return told
+async def eta_of(conn: asyncpg.Connection, job: UUID) -> float | None:
+    eta: float | None = (await factory.read(conn, job))["eta_seconds"]
+    return eta
 
 
 async def measure(conn: asyncpg.Connection) -> None:
@@ -42,7 +42,7 @@ async def ran(
     *,
     outcome: str = "succeeded",
 ) -> None:
-    """Jobs that have taken so long, one after the other, and upkeep has seen it."""
+    """Run jobs for these durations, one after the other, and measure them."""
     for length in lengths:
         await factory.submit(conn, kind)
         started = await factory.claim(conn, worker)
@@ -52,14 +52,14 @@ async def ran(
 
 
 async def queue(conn: asyncpg.Connection, clock: Clock, **options: Any) -> int:
-    """A queue with these options, on a clock that stands, and a worker that is there."""
+    """Declare a queue with these options and register a worker, with a stopped clock."""
     await clock.freeze()
     await factory.queue(conn, **options)
     return await factory.worker(conn, lease=LONG_LEASE)
 
 
 @pytest.mark.parametrize("shape", ["even", "skewed"])
-async def test_fifty_at_once_on_one_model_are_told_their_wait(
+async def test_fifty_concurrent_jobs_of_one_model_have_a_good_eta(
     conn: asyncpg.Connection, clock: Clock, shape: str
 ) -> None:
     """F2: within 30 % at the median, with run times that vary as those of a model do."""
@@ -72,7 +72,7 @@ async def test_fifty_at_once_on_one_model_are_told_their_wait(
     worker = await queue(conn, clock, concurrency=1)
     await ran(conn, clock, worker, [length() for _ in range(30)])
     jobs = await factory.submit_rows(conn, [{"kind": "q"}] * 50)
-    said = [await wait(conn, job) for job in jobs]
+    etas = [await eta_of(conn, job) for job in jobs]
     waited: list[float] = []
     begun = await clock.now()
     for job in jobs:
@@ -81,26 +81,28 @@ async def test_fifty_at_once_on_one_model_are_told_their_wait(
         waited.append((await clock.now() - begun).total_seconds())
         await clock.advance(length(), beats=True)
         await factory.finish(conn, worker, started)
-    assert said[0] == waited[0] == 0
+    assert etas[0] == waited[0] == 0
     off = [
-        abs(told - truly) / truly
-        for told, truly in zip(said[1:], waited[1:], strict=True)
-        if told is not None
+        abs(eta - truly) / truly
+        for eta, truly in zip(etas[1:], waited[1:], strict=True)
+        if eta is not None
     ]
     assert len(off) == 49
     assert statistics.median(off) <= 0.3, sorted(off)
 
 
-async def test_what_runs_has_to_end_first(conn: asyncpg.Connection, clock: Clock) -> None:
+async def test_the_eta_includes_the_rest_of_running_jobs(
+    conn: asyncpg.Connection, clock: Clock
+) -> None:
     worker = await queue(conn, clock, concurrency=1)
     await ran(conn, clock, worker, [10.0] * 5)
     _, *jobs = await factory.submit_rows(conn, [{"kind": "q"}] * 3)
     await factory.claim(conn, worker)
-    assert [await wait(conn, job) for job in jobs] == [10, 20]
+    assert [await eta_of(conn, job) for job in jobs] == [10, 20]
     await clock.advance("4s")
-    assert [await wait(conn, job) for job in jobs] == [6, 16]
+    assert [await eta_of(conn, job) for job in jobs] == [6, 16]
     await clock.advance("20s")
-    assert [await wait(conn, job) for job in jobs] == [2, 12], "late: it may end at any moment"
+    assert [await eta_of(conn, job) for job in jobs] == [2, 12], "late: it may finish at any moment"
 
 
 async def test_slots_share_the_work(conn: asyncpg.Connection, clock: Clock) -> None:
@@ -108,11 +110,11 @@ async def test_slots_share_the_work(conn: asyncpg.Connection, clock: Clock) -> N
     await ran(conn, clock, worker, [8.0] * 5)
     await conn.execute("delete from penstock.flow")
     jobs = await factory.submit_rows(conn, [{"kind": "q"}] * 11)
-    assert [await wait(conn, job) for job in jobs] == [0] * 4 + [8] * 4 + [16] * 3
+    assert [await eta_of(conn, job) for job in jobs] == [0] * 4 + [8] * 4 + [16] * 3
     await factory.claim(conn, worker, limit=2)
     await clock.advance("3s")
     await factory.claim(conn, worker, limit=2)
-    assert [await wait(conn, job) for job in jobs[4:]] == [5, 5, 8, 8, 13, 13, 16]
+    assert [await eta_of(conn, job) for job in jobs[4:]] == [5, 5, 8, 8, 13, 13, 16]
 
 
 async def test_a_small_worker_has_fewer_slots_than_the_queue_allows(
@@ -123,22 +125,22 @@ async def test_a_small_worker_has_fewer_slots_than_the_queue_allows(
     jobs = await factory.submit_rows(conn, [{"kind": "q"}] * 6)
     await factory.claim(conn, worker, limit=2)
     await measure(conn)
-    assert [await wait(conn, job) for job in jobs[2:]] == [8, 8, 16, 16]
+    assert [await eta_of(conn, job) for job in jobs[2:]] == [8, 8, 16, 16]
 
 
-async def test_without_a_limit_what_really_runs_counts(
+async def test_without_a_limit_the_measured_number_of_running_jobs_counts(
     conn: asyncpg.Connection, clock: Clock
 ) -> None:
     worker = await queue(conn, clock)
     await ran(conn, clock, worker, [8.0] * 5)
     jobs = await factory.submit_rows(conn, [{"kind": "q"}] * 6)
-    assert await wait(conn, jobs[0]) == 0, "nothing is in its way"
+    assert await eta_of(conn, jobs[0]) == 0, "the next claim takes it"
     await factory.claim(conn, worker, limit=3)
     await clock.advance("3s")
-    assert [await wait(conn, job) for job in jobs[3:]] == [5, 5, 5]
+    assert [await eta_of(conn, job) for job in jobs[3:]] == [5, 5, 5]
 
 
-async def test_kinds_take_their_own_time(conn: asyncpg.Connection, clock: Clock) -> None:
+async def test_kinds_have_their_own_paces(conn: asyncpg.Connection, clock: Clock) -> None:
     worker = await queue(conn, clock, concurrency=1)
     for kind in ("short", "long", "new"):
         await conn.execute("select penstock.declare_kind($1, 'q')", kind)
@@ -146,8 +148,10 @@ async def test_kinds_take_their_own_time(conn: asyncpg.Connection, clock: Clock)
     await ran(conn, clock, worker, [30.0] * 10, "long")
     kinds = ["short", "long", "short", "short", "new", "short"]
     *_, last, _, after = await factory.submit_rows(conn, [{"kind": kind} for kind in kinds])
-    assert await wait(conn, last) == 34
-    assert await wait(conn, after) == 34 + 2 + 16, "a kind nobody knows takes as long as the others"
+    assert await eta_of(conn, last) == 34
+    assert await eta_of(conn, after) == 34 + 2 + 16, (
+        "a kind without measurements takes as long as the others"
+    )
 
 
 async def test_the_accounts_own_limit_counts(conn: asyncpg.Connection, clock: Clock) -> None:
@@ -158,11 +162,11 @@ async def test_the_accounts_own_limit_counts(conn: asyncpg.Connection, clock: Cl
     *own, other = await factory.submit_rows(
         conn, [{"kind": "q", "account": account} for account in "aaab"]
     )
-    assert [await wait(conn, job) for job in own] == [0, 10, 20]
+    assert [await eta_of(conn, job) for job in own] == [0, 10, 20]
     await factory.claim(conn, worker, limit=1)
     await clock.advance("3s")
-    assert [await wait(conn, job) for job in own] == [None, 7, 17]
-    assert await wait(conn, other) == 0
+    assert [await eta_of(conn, job) for job in own] == [None, 7, 17]
+    assert await eta_of(conn, other) == 0
 
 
 async def test_the_rate_of_the_queue_counts(conn: asyncpg.Connection, clock: Clock) -> None:
@@ -172,10 +176,10 @@ async def test_the_rate_of_the_queue_counts(conn: asyncpg.Connection, clock: Clo
     jobs = await factory.submit_rows(conn, [{"kind": "q"}] * 5)
     assert await factory.claim(conn, worker, limit=5)
     # Two at once, then one every ten seconds.
-    assert [await wait(conn, job) for job in jobs[2:]] == [10, 20, 30]
+    assert [await eta_of(conn, job) for job in jobs[2:]] == [10, 20, 30]
 
 
-async def test_what_backs_off_starts_not_before_it_is_due(
+async def test_a_job_that_backs_off_does_not_start_before_it_is_due(
     conn: asyncpg.Connection, clock: Clock
 ) -> None:
     worker = await queue(conn, clock, concurrency=1)
@@ -183,31 +187,29 @@ async def test_what_backs_off_starts_not_before_it_is_due(
     job = await factory.submit(conn)
     started = await factory.claim(conn, worker)
     await factory.finish(conn, worker, started, "retry", delay="5 minutes")
-    assert await wait(conn, job) == 300
+    assert await eta_of(conn, job) == 300
     await clock.advance("4m", beats=True)
-    assert await wait(conn, job) == 60
+    assert await eta_of(conn, job) == 60
 
 
-async def test_where_nothing_is_known_no_wait_is_told(
-    conn: asyncpg.Connection, clock: Clock
-) -> None:
+async def test_without_measurements_there_is_no_eta(conn: asyncpg.Connection, clock: Clock) -> None:
     worker = await queue(conn, clock, concurrency=1)
     first, second = await factory.submit_rows(conn, [{"kind": "q"}] * 2)
-    assert await wait(conn, first) == 0, "it is next, and the slot is free"
-    assert await wait(conn, second) is None, "nobody knows how long the first will take"
+    assert await eta_of(conn, first) == 0, "it is next, and the slot is free"
+    assert await eta_of(conn, second) is None, "it is not known how long the first will take"
     await factory.claim(conn, worker)
-    assert await wait(conn, first) is None, "it runs"
-    assert await wait(conn, second) is None
+    assert await eta_of(conn, first) is None, "it runs"
+    assert await eta_of(conn, second) is None
 
 
 @pytest.mark.parametrize("reason", ["paused", "circuit_open", "rate_limit"])
-async def test_in_an_outage_no_wait_is_told(
+async def test_in_an_outage_there_is_no_eta(
     conn: asyncpg.Connection, clock: Clock, reason: str
 ) -> None:
     worker = await queue(conn, clock, concurrency=1)
     await ran(conn, clock, worker, [10.0] * 5)
     job = await factory.submit(conn)
-    assert await wait(conn, job) == 0
+    assert await eta_of(conn, job) == 0
     if reason == "paused":
         await conn.execute("select penstock.pause_queue('q', null)")
     else:
@@ -217,19 +219,19 @@ async def test_in_an_outage_no_wait_is_told(
             " penstock.clock()) from c",
             {"circuit_open": "unavailable", "rate_limit": "rate_limited"}[reason],
         )
-    assert await wait(conn, job) is None
+    assert await eta_of(conn, job) is None
     assert (await factory.read(conn, job))["position"] == 1
 
 
-async def test_without_a_worker_no_wait_is_told(conn: asyncpg.Connection, clock: Clock) -> None:
+async def test_without_a_worker_there_is_no_eta(conn: asyncpg.Connection, clock: Clock) -> None:
     worker = await queue(conn, clock, concurrency=1)
     await ran(conn, clock, worker, [10.0] * 5)
     job = await factory.submit(conn)
     await conn.execute("select penstock.stop_worker($1)", worker)
-    assert await wait(conn, job) is None
+    assert await eta_of(conn, job) is None
 
 
-async def test_one_that_took_four_hours_poisons_nothing(
+async def test_one_job_of_four_hours_does_not_distort_the_eta(
     conn: asyncpg.Connection, clock: Clock
 ) -> None:
     worker = await queue(conn, clock)
@@ -238,7 +240,7 @@ async def test_one_that_took_four_hours_poisons_nothing(
     assert await pace(conn) == 10
 
 
-async def test_what_was_cancelled_says_nothing_of_how_long_jobs_take(
+async def test_cancelled_jobs_do_not_count_for_the_pace(
     conn: asyncpg.Connection, clock: Clock
 ) -> None:
     worker = await queue(conn, clock)
@@ -247,7 +249,7 @@ async def test_what_was_cancelled_says_nothing_of_how_long_jobs_take(
     assert await pace(conn) == 10
 
 
-async def test_only_kinds_of_which_something_ended_are_measured_again(
+async def test_only_kinds_with_newly_finished_jobs_are_measured_again(
     conn: asyncpg.Connection, clock: Clock
 ) -> None:
     worker = await queue(conn, clock)
@@ -272,6 +274,6 @@ async def test_deep_in_a_queue_the_work_ahead_comes_from_the_snapshot(
     )
     await measure(conn)
     last = await conn.fetchval("select id from penstock.job order by rank desc limit 1")
-    assert await wait(conn, last) == pytest.approx(3_000 * 5, abs=10)
+    assert await eta_of(conn, last) == pytest.approx(3_000 * 5, abs=10)
     near = await conn.fetchval("select id from penstock.job order by rank offset 100 limit 1")
-    assert await wait(conn, near) == 250
+    assert await eta_of(conn, near) == 250

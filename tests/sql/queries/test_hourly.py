@@ -1,4 +1,4 @@
-"""Figures by the hour: everything that ends counts once, whoever adds it up and how often."""
+"""Hourly counts: every outcome counts once, however often and by whomever it is added up."""
 
 import asyncio
 from datetime import UTC, datetime, timedelta
@@ -20,8 +20,8 @@ Key = tuple[datetime, str, str | None]
 
 
 @pytest.fixture
-async def house(conn: asyncpg.Connection, clock: Clock) -> asyncpg.Connection:
-    """A queue and a worker at ten past nine, with nothing counted before."""
+async def system(conn: asyncpg.Connection, clock: Clock) -> asyncpg.Connection:
+    """Make a queue and a worker at ten past nine, with nothing counted before."""
     await clock.freeze(TEN_PAST)
     await factory.queue(conn, delay_seconds=0, recovery=3)
     await conn.execute("select penstock.make_partitions()")
@@ -39,7 +39,7 @@ async def roll_up(conn: asyncpg.Connection) -> None:
 async def run(
     conn: asyncpg.Connection, clock: Clock, outcome: str, seconds: float, cls: str | None = None
 ) -> None:
-    """A start that ends so, after so long."""
+    """Run an attempt with this outcome and duration."""
     worker = await factory.worker(conn, lease="3 days")
     if not await conn.fetchval("select count(*) from penstock.job where status = 'queued'"):
         await factory.submit(conn)
@@ -60,189 +60,189 @@ async def metrics(conn: asyncpg.Connection, hours: int = 24) -> dict[str, Any]:
     return answer
 
 
-async def test_each_hour_counts_ends_by_queue_kind_outcome_and_class_s10(
-    house: asyncpg.Connection, clock: Clock
+async def test_each_hour_counts_outcomes_by_queue_kind_outcome_and_class_s10(
+    system: asyncpg.Connection, clock: Clock
 ) -> None:
-    """S10: count, total time and histogram, of jobs and of starts that their job survived."""
-    await run(house, clock, "succeeded", 0.1)
-    await run(house, clock, "succeeded", 2)
-    await run(house, clock, "retry", 40, "timeout")
-    await run(house, clock, "failed", 5, "timeout")
+    """S10: count, total time, histogram; of jobs, and of attempts that did not finish them."""
+    await run(system, clock, "succeeded", 0.1)
+    await run(system, clock, "succeeded", 2)
+    await run(system, clock, "retry", 40, "timeout")
+    await run(system, clock, "failed", 5, "timeout")
     await clock.advance("10s")
-    await roll_up(house)
-    assert await counts(house) == {
+    await roll_up(system)
+    assert await counts(system) == {
         (HOUR, "succeeded", None): 2,
         (HOUR, "retried", "timeout"): 1,
         (HOUR, "failed", "timeout"): 1,
     }
-    row = await house.fetchrow("select * from penstock.hourly where outcome = 'succeeded'")
+    row = await system.fetchrow("select * from penstock.hourly where outcome = 'succeeded'")
     assert row
     assert (row["queue"], row["kind"], row["total_duration_ms"]) == ("q", "q", 2_100)
     # At most 0.1 s, 0.3, 1, 3, 10, …: cumulative, and the last is all.
     assert row["histogram"] == [1, 1, 1, *[2] * 9]
 
 
-async def test_nothing_counts_twice_however_often_it_is_added_up(
-    house: asyncpg.Connection, clock: Clock
+async def test_nothing_counts_twice_however_often_roll_up_runs(
+    system: asyncpg.Connection, clock: Clock
 ) -> None:
-    await run(house, clock, "succeeded", 1)
+    await run(system, clock, "succeeded", 1)
     for _ in range(5):
         await clock.advance("10s")
-        await roll_up(house)
-    await run(house, clock, "succeeded", 1)
+        await roll_up(system)
+    await run(system, clock, "succeeded", 1)
     await clock.advance("10s")
-    await roll_up(house)
-    assert await counts(house) == {(HOUR, "succeeded", None): 2}
+    await roll_up(system)
+    assert await counts(system) == {(HOUR, "succeeded", None): 2}
 
 
-async def test_two_upkeeps_at_once_add_it_up_once(
-    house: asyncpg.Connection, clock: Clock, connect: Connect
+async def test_two_concurrent_upkeeps_count_everything_once(
+    system: asyncpg.Connection, clock: Clock, connect: Connect
 ) -> None:
     for _ in range(20):
-        await run(house, clock, "succeeded", 0.01)
+        await run(system, clock, "succeeded", 0.01)
     await clock.advance("20s")
     one, other = await connect(), await connect()
     begun = one.transaction()
     await begun.start()
     await one.fetchval("select penstock.roll_up()")
-    # Not counted again by one that comes meanwhile, and does not wait.
+    # A concurrent upkeep does not count them again, and does not wait.
     assert await other.fetchval("select penstock.roll_up()") is False
     await begun.commit()
     for _ in range(10):
         await clock.advance("10s")
-        await asyncio.gather(*(roll_up(each) for each in (one, other, house)))
-    assert await counts(house) == {(HOUR, "succeeded", None): 20}
+        await asyncio.gather(*(roll_up(each) for each in (one, other, system)))
+    assert await counts(system) == {(HOUR, "succeeded", None): 20}
 
 
-async def test_what_is_added_and_until_when_are_one_transaction(
-    house: asyncpg.Connection, clock: Clock, connect: Connect
+async def test_counts_and_counted_until_change_in_one_transaction(
+    system: asyncpg.Connection, clock: Clock, connect: Connect
 ) -> None:
-    await run(house, clock, "succeeded", 1)
+    await run(system, clock, "succeeded", 1)
     await clock.advance("20s")
     dying = await connect()
     begun = dying.transaction()
     await begun.start()
     await dying.fetchval("select penstock.roll_up()")
     await begun.rollback()
-    assert await counts(house) == {}
-    await roll_up(house)
-    assert await counts(house) == {(HOUR, "succeeded", None): 1}
+    assert await counts(system) == {}
+    await roll_up(system)
+    assert await counts(system) == {(HOUR, "succeeded", None): 1}
 
 
-async def test_a_commit_that_came_too_late_is_found_when_the_hour_is_settled(
-    house: asyncpg.Connection, clock: Clock, connect: Connect
+async def test_a_late_commit_is_counted_when_the_hour_is_settled(
+    system: asyncpg.Connection, clock: Clock, connect: Connect
 ) -> None:
     slow = await connect()
-    await run(house, clock, "succeeded", 1)
+    await run(system, clock, "succeeded", 1)
     begun = slow.transaction()
     await begun.start()
     await run(slow, clock, "succeeded", 2)
     await clock.advance("30s")
-    await roll_up(house)
+    await roll_up(system)
     await begun.commit()
     await clock.advance("10s")
-    await roll_up(house)
-    assert await counts(house) == {(HOUR, "succeeded", None): 1}
+    await roll_up(system)
+    assert await counts(system) == {(HOUR, "succeeded", None): 1}
     await clock.freeze(HOUR + timedelta(hours=1, minutes=11))
-    await roll_up(house)
-    assert await counts(house) == {(HOUR, "succeeded", None): 2}
-    row = await house.fetchrow("select * from penstock.hourly")
+    await roll_up(system)
+    assert await counts(system) == {(HOUR, "succeeded", None): 2}
+    row = await system.fetchrow("select * from penstock.hourly")
     assert row
     assert (row["total_duration_ms"], row["histogram"][-1]) == (3_000, 2)
-    total = await house.fetchrow("select * from penstock.hourly_bucket where hour = '-infinity'")
+    total = await system.fetchrow("select * from penstock.hourly_bucket where hour = '-infinity'")
     assert total
     assert (total["count"], total["total_ms"], total["histogram"]) == (2, 3_000, row["histogram"])
     # Once: then the hour is settled.
     await clock.advance("2h")
-    await roll_up(house)
-    assert await counts(house) == {(HOUR, "succeeded", None): 2}
+    await roll_up(system)
+    assert await counts(system) == {(HOUR, "succeeded", None): 2}
 
 
-async def test_settling_takes_nothing_away_that_retention_has_removed(
-    house: asyncpg.Connection, clock: Clock
+async def test_settling_subtracts_no_jobs_that_retention_has_removed(
+    system: asyncpg.Connection, clock: Clock
 ) -> None:
-    await run(house, clock, "succeeded", 1)
+    await run(system, clock, "succeeded", 1)
     await clock.advance("10s")
-    await roll_up(house)
-    await house.execute("delete from penstock.finished")
+    await roll_up(system)
+    await system.execute("delete from penstock.finished")
     await clock.advance("2h")
-    await roll_up(house)
-    assert await counts(house) == {(HOUR, "succeeded", None): 1}
+    await roll_up(system)
+    assert await counts(system) == {(HOUR, "succeeded", None): 1}
 
 
-async def test_upkeep_that_was_away_for_weeks_catches_up(
-    house: asyncpg.Connection, clock: Clock
+async def test_upkeep_catches_up_after_weeks_without_a_worker(
+    system: asyncpg.Connection, clock: Clock
 ) -> None:
-    await run(house, clock, "succeeded", 1)
+    await run(system, clock, "succeeded", 1)
     await clock.advance("12d")
-    await run(house, clock, "failed", 1, "bug")
+    await run(system, clock, "failed", 1, "bug")
     await clock.advance("4d")
     steps = 0
-    while await house.fetchval("select penstock.roll_up()"):
+    while await system.fetchval("select penstock.roll_up()"):
         steps += 1
-    assert steps < 100, "an hour in which nothing ended is passed over"
-    assert await counts(house) == {
+    assert steps < 100, "an hour without outcomes is skipped"
+    assert await counts(system) == {
         (HOUR, "succeeded", None): 1,
         (HOUR + timedelta(days=12), "failed", "bug"): 1,
     }
 
 
-async def test_hours_are_forgotten_after_90_days_and_totals_are_not(
-    house: asyncpg.Connection, clock: Clock
+async def test_hours_are_deleted_after_90_days_and_totals_are_not(
+    system: asyncpg.Connection, clock: Clock
 ) -> None:
     """S10"""
-    await run(house, clock, "succeeded", 1)
+    await run(system, clock, "succeeded", 1)
     await clock.advance("2h")
-    await roll_up(house)
+    await roll_up(system)
     await clock.advance("89d")
-    await roll_up(house)
-    assert len(await counts(house)) == 1
+    await roll_up(system)
+    assert len(await counts(system)) == 1
     await clock.advance("2d")
-    await roll_up(house)
-    assert await counts(house) == {}
-    gauges = await house.fetchval("select penstock.read_gauges()")
+    await roll_up(system)
+    assert await counts(system) == {}
+    gauges = await system.fetchval("select penstock.read_gauges()")
     assert [one["count"] for one in gauges["ended"]] == [1]
 
 
-async def test_metrics_tell_timeouts_by_class_and_hour_s11(
-    house: asyncpg.Connection, clock: Clock
+async def test_metrics_have_timeouts_by_class_and_hour_s11(
+    system: asyncpg.Connection, clock: Clock
 ) -> None:
-    """S11: and until this moment, not until upkeep's last pass."""
-    await run(house, clock, "retry", 3, "timeout")
+    """S11: up to now, not up to upkeep's last pass."""
+    await run(system, clock, "retry", 3, "timeout")
     await clock.advance("10s")
-    await roll_up(house)
-    await run(house, clock, "retry", 3, "timeout")
-    await run(house, clock, "retry", 7, "timeout")  # the last attempt: the job fails with it
-    await run(house, clock, "cancelled", 1, "cancelled")
-    await run(house, clock, "released", 1, "worker_lost")
-    found = await metrics(house)
+    await roll_up(system)
+    await run(system, clock, "retry", 3, "timeout")
+    await run(system, clock, "retry", 7, "timeout")  # the last attempt: the job fails with it
+    await run(system, clock, "cancelled", 1, "cancelled")
+    await run(system, clock, "released", 1, "worker_lost")
+    found = await metrics(system)
     assert found["timeouts"] == [
         {"hour": "2090-03-01T09:00:00.000000Z", "class": "timeout", "count": 3,
          "total_duration_ms": 13_000},
     ]  # fmt: skip
-    told = {
+    timeouts = {
         (one["outcome"], one["count"], one["queue"], one["kind"]) for one in found["throughput"]
     }
-    assert told == {
+    assert timeouts == {
         ("retried", 2, "q", "q"),
         ("failed", 1, "q", "q"),
         ("cancelled", 1, "q", "q"),
         ("released", 1, "q", "q"),
     }
     await clock.advance("10s")
-    await roll_up(house)
-    assert await metrics(house) == found
+    await roll_up(system)
+    assert await metrics(system) == found
 
 
-async def test_a_last_failure_that_was_parked_counts_once_among_the_timeouts(
-    house: asyncpg.Connection, clock: Clock
+async def test_a_last_failure_that_was_pending_counts_once_among_the_timeouts(
+    system: asyncpg.Connection, clock: Clock
 ) -> None:
     for _ in range(3):
-        await run(house, clock, "provisional", 1, "provider_error")
+        await run(system, clock, "provisional", 1, "provider_error")
         await clock.advance("2s")
     await clock.advance("2m")
-    await factory.recover(house)
-    found = await metrics(house)
+    await factory.recover(system)
+    found = await metrics(system)
     assert [one["count"] for one in found["timeouts"]] == [3]
     assert {one["outcome"]: one["count"] for one in found["throughput"]} == {
         "retried": 3,
@@ -250,35 +250,33 @@ async def test_a_last_failure_that_was_parked_counts_once_among_the_timeouts(
     }
 
 
-async def test_a_job_that_never_started_took_no_time(
-    house: asyncpg.Connection, clock: Clock
+async def test_a_job_that_never_started_has_no_duration(
+    system: asyncpg.Connection, clock: Clock
 ) -> None:
-    job = await factory.submit(house)
+    job = await factory.submit(system)
     await clock.advance("5m")
-    await house.execute("select penstock.cancel_job($1)", job)
-    [one] = (await metrics(house))["throughput"]
+    await system.execute("select penstock.cancel_job($1)", job)
+    [one] = (await metrics(system))["throughput"]
     assert (one["outcome"], one["count"], one["total_duration_ms"]) == ("cancelled", 1, 0)
 
 
-async def test_metrics_look_back_as_far_as_they_are_asked(
-    house: asyncpg.Connection, clock: Clock
-) -> None:
-    await run(house, clock, "succeeded", 1)
+async def test_metrics_cover_the_requested_hours(system: asyncpg.Connection, clock: Clock) -> None:
+    await run(system, clock, "succeeded", 1)
     await clock.advance("3h")
-    await roll_up(house)
-    assert (await metrics(house, 2))["throughput"] == []
-    assert len((await metrics(house, 3))["throughput"]) == 1
+    await roll_up(system)
+    assert (await metrics(system, 2))["throughput"] == []
+    assert len((await metrics(system, 3))["throughput"]) == 1
     for hours in (0, -1, 2_161, None):
         with refused(422, "invalid_filter", "hours"):
-            await house.fetchval("select penstock.read_metrics($1)", hours)
+            await system.fetchval("select penstock.read_metrics($1)", hours)
 
 
 async def test_a_class_that_an_app_made_up_is_counted_as_other(
-    house: asyncpg.Connection, clock: Clock
+    system: asyncpg.Connection, clock: Clock
 ) -> None:
-    await run(house, clock, "failed", 1, 'My "class"\n')
-    await run(house, clock, "failed", 1, "own_class")
-    assert [one["class"] for one in (await metrics(house))["timeouts"]] == ["other", "own_class"]
+    await run(system, clock, "failed", 1, 'My "class"\n')
+    await run(system, clock, "failed", 1, "own_class")
+    assert [one["class"] for one in (await metrics(system))["timeouts"]] == ["other", "own_class"]
 
 
 FINISHED = """
@@ -294,14 +292,14 @@ from (select penstock.clock() - make_interval(secs => n / 30.0) as at
 
 
 async def test_a_window_reads_its_own_pages_of_a_long_history(
-    house: asyncpg.Connection, clock: Clock, scale: Scale
+    system: asyncpg.Connection, clock: Clock, scale: Scale
 ) -> None:
-    """By the BRIN indexes: what it reads does not grow with what was finished before."""
+    """By the BRIN indexes: the pages read do not grow with the number of older jobs."""
     rows = scale(100_000, 1_000_000)
-    await house.execute(FINISHED, rows)
-    await house.execute("vacuum (analyze) penstock.finished")
+    await system.execute(FINISHED, rows)
+    await system.execute("vacuum (analyze) penstock.finished")
     until = await clock.now() - timedelta(seconds=60)
-    plan = await house.fetchval(
+    plan = await system.fetchval(
         "explain (analyze, buffers, format json)"
         " select * from penstock._outcomes_between($1::timestamptz, $2::timestamptz)",
         until - timedelta(seconds=10),
@@ -312,4 +310,4 @@ async def test_a_window_reads_its_own_pages_of_a_long_history(
     assert top["Actual Rows"] == 300
     assert top["Shared Hit Blocks"] + top["Shared Read Blocks"] < 700
     await clock.advance("10s")
-    await roll_up(house)
+    await roll_up(system)

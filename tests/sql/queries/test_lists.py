@@ -45,11 +45,11 @@ async def ids(conn: asyncpg.Connection, **filters: Any) -> list[UUID]:
     return [UUID(job["id"]) for job in await jobs(conn, **filters)]
 
 
-async def end(conn: asyncpg.Connection, queue: str, outcome: str, **told: Any) -> UUID:
-    """Submit one job to an empty queue, start it, and end it so."""
+async def settle(conn: asyncpg.Connection, queue: str, outcome: str, **report: Any) -> UUID:
+    """Submit one job to an empty queue, start it, and settle it with this outcome."""
     worker = await factory.worker(conn)
     job = await factory.submit(conn, queue)
-    await factory.finish(conn, worker, await factory.claim(conn, worker, queue), outcome, **told)
+    await factory.finish(conn, worker, await factory.claim(conn, worker, queue), outcome, **report)
     return job
 
 
@@ -65,7 +65,9 @@ async def test_live_and_finished_jobs_are_one_list_newest_first(
             done.append(await factory.submit(conn, delay_seconds=60))
         else:
             error = {"class": "bug", "message": "why", "retryable": False}
-            done.append(await end(conn, "q", outcome, error=error if outcome == "failed" else None))
+            done.append(
+                await settle(conn, "q", outcome, error=error if outcome == "failed" else None)
+            )
     listed = await jobs(conn)
     assert [UUID(job["id"]) for job in listed] == done[::-1]
     assert [job["status"] for job in listed] == ["scheduled", "failed", "scheduled", "succeeded"]
@@ -77,7 +79,7 @@ async def test_live_and_finished_jobs_are_one_list_newest_first(
         assert short == {key: full[key] for key in short}
 
 
-async def test_each_filter_finds_what_it_names(conn: asyncpg.Connection) -> None:
+async def test_each_filter_finds_the_jobs_that_it_names(conn: asyncpg.Connection) -> None:
     await factory.queue(conn, "a")
     await factory.queue(conn, "b")
     await conn.execute("select penstock.declare_kind('other', 'a')")
@@ -87,8 +89,8 @@ async def test_each_filter_finds_what_it_names(conn: asyncpg.Connection) -> None
         conn, [{"kind": "a", "account": "u2"}, {"kind": "other", "topic": "t2"}]
     )
     assert len(await factory.claim(conn, worker, "a", 1)) == 1
-    # Starts `plain`, which came first, and leaves its own waiting.
-    last = await end(conn, "b", "succeeded")
+    # Starts `plain`, which was submitted first, and leaves its own job waiting.
+    last = await settle(conn, "b", "succeeded")
     assert await ids(conn, status="running") == [running]
     assert await ids(conn, status="queued") == [last, queued]
     assert await ids(conn, status="succeeded") == [plain]
@@ -127,7 +129,7 @@ async def test_pages_follow_one_another_without_gap_or_repetition(
         ({"kind": "nope"}, 404, "unknown_kind", "kind"),
     ],
 )
-async def test_a_filter_that_cannot_be_meant_is_refused(
+async def test_an_invalid_filter_is_refused(
     conn: asyncpg.Connection, filters: dict[str, Any], status: int, code: str, field: str
 ) -> None:
     with refused(status, code, field):
@@ -154,13 +156,15 @@ async def test_the_first_page_does_not_read_the_history_behind_it(
     await conn.execute("analyze penstock.finished")
     for filters in ("", "p_queue => 'q'", "p_status => 'succeeded'", "p_kind => 'q'"):
         call = f"select penstock.list_jobs({filters})"
-        assert len(await conn.fetch(call)) == 50  # and what the session learns once is learnt
+        assert len(await conn.fetch(call)) == 50  # the session has loaded its caches
         [plan] = await conn.fetchval(f"explain (analyze, buffers, format json) {call}")
         read = plan["Plan"]["Shared Hit Blocks"] + plan["Plan"]["Shared Read Blocks"]
         assert read < 1_000, filters
 
 
-async def test_queues_say_what_is_in_force_and_what_waits(conn: asyncpg.Connection) -> None:
+async def test_queues_are_listed_with_options_in_force_and_waiting_jobs(
+    conn: asyncpg.Connection,
+) -> None:
     await factory.queue(conn, "a", concurrency=2, rate="10/s", timeout_seconds=90)
     await factory.queue(conn, "b")
     await conn.execute("select penstock.edit_queue('a', $1)", {"concurrency": 5})
@@ -179,7 +183,7 @@ async def test_queues_say_what_is_in_force_and_what_waits(conn: asyncpg.Connecti
         await conn.fetch("select penstock.list_queues('nope')")
 
 
-async def test_workers_are_listed_while_they_live_and_a_day_after_they_were_lost(
+async def test_workers_are_listed_while_alive_and_a_day_after_they_were_lost(
     conn: asyncpg.Connection, clock: Clock
 ) -> None:
     """E6"""
@@ -218,9 +222,9 @@ async def test_the_status_counts_and_averages(conn: asyncpg.Connection, clock: C
     status = await conn.fetchval("select penstock.read_status()")
     assert (status["pending"], status["processing"], status["failed_today"]) == (0, 0, 0)
     assert status["avg_processing_seconds"] is None
-    await end(conn, "later", "failed", error={"class": "bug", "message": "", "retryable": False})
+    await settle(conn, "later", "failed", error={"class": "bug", "message": "", "retryable": False})
     await clock.advance("1d")
-    await end(conn, "later", "failed", error={"class": "bug", "message": "", "retryable": False})
+    await settle(conn, "later", "failed", error={"class": "bug", "message": "", "retryable": False})
 
     await clock.freeze()
     worker = await factory.worker(conn)
@@ -238,10 +242,10 @@ async def test_the_status_counts_and_averages(conn: asyncpg.Connection, clock: C
     assert len(status["workers"]) == 3
 
 
-async def test_partitions_are_there_for_the_next_two_weeks(
+async def test_partitions_exist_for_the_next_two_weeks(
     conn: asyncpg.Connection, clock: Clock
 ) -> None:
-    # As a migration leaves it: no class of finished jobs is there until a queue wants it.
+    # After a migration there is no class of finished jobs until a queue needs one.
     await conn.execute("drop table penstock.finished_1, penstock.finished_2")
     await conn.execute("delete from penstock.retention_class")
     await conn.execute("update penstock.setting set partitions_ahead = default")

@@ -1,4 +1,4 @@
-"""What operators look at closely: accounts by name, what is stuck, what lost workers had."""
+"""Details for operators: accounts by name, stuck jobs, jobs of lost workers."""
 
 from typing import Any
 
@@ -14,7 +14,7 @@ async def listed(conn: asyncpg.Connection, call: str, *args: Any) -> list[dict[s
     return [row["one"] for row in rows]
 
 
-async def test_accounts_are_found_by_how_their_names_begin(conn: asyncpg.Connection) -> None:
+async def test_accounts_are_found_by_a_prefix_of_their_names(conn: asyncpg.Connection) -> None:
     for name in ("ann", "anna", "Anna", "bob", "an%", "an_"):
         await conn.execute("select penstock.create_account($1)", name)
 
@@ -34,7 +34,7 @@ async def test_accounts_are_found_by_how_their_names_begin(conn: asyncpg.Connect
             await listed(conn, "find_accounts('a', $1)", limit)
 
 
-async def test_an_account_and_a_plan_are_told_with_what_they_have(
+async def test_an_account_and_a_plan_are_shown_with_their_values(
     conn: asyncpg.Connection,
 ) -> None:
     await factory.queue(conn)
@@ -58,7 +58,7 @@ async def test_an_account_and_a_plan_are_told_with_what_they_have(
     assert plans == {"idle": 0, "free": 2}
 
 
-async def test_what_is_stuck_is_told_with_whose_it_is_and_who_had_it(
+async def test_a_stuck_job_is_listed_with_its_account_and_worker(
     conn: asyncpg.Connection, clock: Clock
 ) -> None:
     await factory.queue(conn, stale_after_seconds=60, timeout_seconds=7_200)
@@ -73,13 +73,13 @@ async def test_what_is_stuck_is_told_with_whose_it_is_and_who_had_it(
     await factory.recover(conn)
     [recovered] = await listed(conn, "list_stuck()")
     for found in (stalled, recovered):
-        told = (found["id"], found["account"], found["worker"], found["attempt"])
-        assert told == (str(job), "a", "gone", 1)
+        shown = (found["id"], found["account"], found["worker"], found["attempt"])
+        assert shown == (str(job), "a", "gone", 1)
     assert (stalled["status"], stalled["class"]) == ("running", "stalled")
     assert recovered["status"] in ("queued", "scheduled")
 
 
-async def test_a_lost_worker_is_told_with_what_became_of_its_jobs(
+async def test_a_lost_worker_is_listed_with_the_states_of_its_jobs(
     conn: asyncpg.Connection, clock: Clock
 ) -> None:
     await factory.queue(conn)
@@ -95,8 +95,8 @@ async def test_a_lost_worker_is_told_with_what_became_of_its_jobs(
     await factory.recover(conn)
     [again] = await factory.claim(conn, other, limit=1)
     await factory.finish(conn, other, [again])
-    [told] = await listed(conn, "list_losses()")
-    assert (told["worker_id"], told["jobs"]) == ("lost", 2)
-    assert told["now"] == {"succeeded": 1, "queued": 1}
+    [shown] = await listed(conn, "list_losses()")
+    assert (shown["worker_id"], shown["jobs"]) == ("lost", 2)
+    assert shown["now"] == {"succeeded": 1, "queued": 1}
     await clock.advance("25h")
     assert await listed(conn, "list_losses()") == []

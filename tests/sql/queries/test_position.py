@@ -1,4 +1,4 @@
-"""The place of a job in its queue: what a claim would really do, near the head and deep in it."""
+"""The position of a job equals the order of claims, near the head and deep in the queue."""
 
 import asyncio
 import random
@@ -15,21 +15,21 @@ from support.shapes import Connect
 LONG_LEASE = "100 days"
 
 
-async def place(conn: asyncpg.Connection, job: UUID) -> int | None:
+async def position(conn: asyncpg.Connection, job: UUID) -> int | None:
     found: int | None = (await factory.read(conn, job))["position"]
     return found
 
 
-async def places(conn: asyncpg.Connection) -> dict[UUID, int]:
+async def positions(conn: asyncpg.Connection) -> dict[UUID, int]:
     rows = await conn.fetch(
-        "select id, (penstock.read_job(id) ->> 'position')::integer as place from penstock.job"
+        "select id, (penstock.read_job(id) ->> 'position')::integer as position from penstock.job"
         " where status = 'queued'"
     )
-    return {row["id"]: row["place"] for row in rows}
+    return {row["id"]: row["position"] for row in rows}
 
 
 async def counted(conn: asyncpg.Connection, job: UUID) -> int:
-    """How many are ahead of it by the words of the contract, and one."""
+    """Count the jobs ahead of it by the definition of the contract, plus one."""
     n: int = await conn.fetchval(
         "select count(*) + 1 from penstock.job j, penstock.job me"
         " where me.id = $1 and j.queue_id = me.queue_id and j.status = 'queued'"
@@ -42,7 +42,7 @@ async def counted(conn: asyncpg.Connection, job: UUID) -> int:
 
 
 async def fill(conn: asyncpg.Connection, many: int, *accounts: str, kind: str = "q") -> None:
-    """So many jobs, of these accounts in turn."""
+    """Submit that many jobs, of these accounts in turn."""
     names = [accounts[n % len(accounts)] for n in range(many)] if accounts else None
     await conn.execute(
         "select count(*) from penstock.submit_many($1, $2, $3)", [kind] * many, [{}] * many, names
@@ -62,7 +62,7 @@ async def measure(conn: asyncpg.Connection) -> bool:
 
 
 @pytest.mark.parametrize("order", ["aging", "strict"])
-async def test_jobs_start_in_the_order_of_their_places(
+async def test_jobs_start_in_the_order_of_their_positions(
     conn: asyncpg.Connection, order: str
 ) -> None:
     """F2"""
@@ -73,14 +73,16 @@ async def test_jobs_start_in_the_order_of_their_places(
     for n in range(40):
         account = chance.choice([None, "a", "b", "c"])
         await factory.submit(conn, account=account, priority=chance.choice([0, 0, 5, -3, n]))
-    told = await places(conn)
-    assert sorted(told.values()) == list(range(1, 41))
+    expected = await positions(conn)
+    assert sorted(expected.values()) == list(range(1, 41))
     started = [(await factory.claim(conn, worker))[0]["id"] for _ in range(40)]
-    assert started == sorted(told, key=lambda job: told[job])
+    assert started == sorted(expected, key=lambda job: expected[job])
 
 
-async def test_in_a_fair_queue_places_go_by_lanes_and_weights(conn: asyncpg.Connection) -> None:
-    """F2: a tenant that has submitted many is behind one with few, and weights count."""
+async def test_in_a_fair_queue_expecteddepend_on_lanes_and_weights(
+    conn: asyncpg.Connection,
+) -> None:
+    """F2: jobs of a tenant with many jobs are behind those of one with few, and weights count."""
     await factory.queue(conn, order="fair")
     await factory.plan(conn, weight=1)
     await factory.plan(conn, "heavy", weight=3, default=False)
@@ -91,15 +93,15 @@ async def test_in_a_fair_queue_places_go_by_lanes_and_weights(conn: asyncpg.Conn
     await fill(conn, 12, "h")
     await factory.submit(conn, account="small", priority=-5)
     for left in range(48, 0, -1):
-        told = await places(conn)
-        # Two lanes at the same point of time are both next, and the claim takes either.
-        assert len(told) == left
-        assert all(abs(n - at) <= 2 for n, at in enumerate(sorted(told.values()), start=1))
+        expected = await positions(conn)
+        # Two lanes with the same virtual time are both next, and the claim takes either.
+        assert len(expected) == left
+        assert all(abs(n - at) <= 2 for n, at in enumerate(sorted(expected.values()), start=1))
         [row] = await factory.claim(conn, worker)
-        assert told[row["id"]] <= 3, sorted(told.values())
+        assert expected[row["id"]] <= 3, sorted(expected.values())
 
 
-async def test_in_a_fair_queue_the_whole_order_is_foretold(conn: asyncpg.Connection) -> None:
+async def test_in_a_fair_queue_expectedpredict_the_whole_order(conn: asyncpg.Connection) -> None:
     """F2"""
     await factory.queue(conn, order="fair")
     await factory.plan(conn, weight=1)
@@ -107,14 +109,14 @@ async def test_in_a_fair_queue_the_whole_order_is_foretold(conn: asyncpg.Connect
     await conn.execute("select penstock.create_account('h', 'heavy')")
     worker = await factory.worker(conn, lease=LONG_LEASE)
     await fill(conn, 60, "big", "h", "small")
-    told = await places(conn)
+    expected = await positions(conn)
     lanes = 3
     for at in range(1, 61):
         [row] = await factory.claim(conn, worker)
-        assert abs(told[row["id"]] - at) < lanes
+        assert abs(expected[row["id"]] - at) < lanes
 
 
-async def test_others_jobs_in_closed_lanes_are_not_ahead_but_ones_own_are(
+async def test_of_jobs_in_closed_lanes_only_those_of_the_own_account_are_ahead(
     conn: asyncpg.Connection,
 ) -> None:
     await factory.queue(conn)
@@ -125,12 +127,14 @@ async def test_others_jobs_in_closed_lanes_are_not_ahead_but_ones_own_are(
     mine = await factory.submit(conn, account="small")
     nobodys = await factory.submit(conn)
     last_of_big = await factory.submit(conn, account="big")
-    assert await place(conn, mine) == 1
-    assert await place(conn, nobodys) == 2
-    assert await place(conn, last_of_big) == 12
+    assert await position(conn, mine) == 1
+    assert await position(conn, nobodys) == 2
+    assert await position(conn, last_of_big) == 12
 
 
-async def test_in_a_fair_queue_a_closed_lane_is_not_ahead_either(conn: asyncpg.Connection) -> None:
+async def test_in_a_fair_queue_jobs_of_a_closed_lane_are_not_ahead_either(
+    conn: asyncpg.Connection,
+) -> None:
     await factory.queue(conn, order="fair")
     await factory.plan(conn, concurrency=1)
     worker = await factory.worker(conn, lease=LONG_LEASE)
@@ -139,54 +143,56 @@ async def test_in_a_fair_queue_a_closed_lane_is_not_ahead_either(conn: asyncpg.C
     first = await factory.submit(conn, account="small")
     second = await factory.submit(conn, account="small")
     last_of_big = await factory.submit(conn, account="big")
-    assert [await place(conn, job) for job in (first, second)] == [1, 2]
-    assert await place(conn, last_of_big) == 12
+    assert [await position(conn, job) for job in (first, second)] == [1, 2]
+    assert await position(conn, last_of_big) == 12
 
 
-async def test_equal_ranks_go_by_id(conn: asyncpg.Connection) -> None:
+async def test_equal_ranks_are_ordered_by_id(conn: asyncpg.Connection) -> None:
     await factory.queue(conn)
     jobs = await factory.submit_rows(conn, [{"kind": "q"}] * 5)
     await conn.execute("update penstock.job set rank = 7")
-    assert [await place(conn, job) for job in sorted(jobs)] == [1, 2, 3, 4, 5]
+    assert [await position(conn, job) for job in sorted(jobs)] == [1, 2, 3, 4, 5]
 
 
-async def test_only_what_waits_has_a_place(conn: asyncpg.Connection, clock: Clock) -> None:
+async def test_only_waiting_jobs_have_a_position(conn: asyncpg.Connection, clock: Clock) -> None:
     await factory.queue(conn)
     worker = await factory.worker(conn, lease=LONG_LEASE)
     await factory.submit(conn)
     delayed = await factory.submit(conn, delay_seconds=60)
-    assert await place(conn, delayed) is None, "its caller wants it later"
+    assert await position(conn, delayed) is None, "its caller delayed it"
     [row] = await factory.claim(conn, worker)
-    assert await place(conn, row["id"]) is None, "it runs"
+    assert await position(conn, row["id"]) is None, "it runs"
     await factory.finish(conn, worker, [row], "snoozed", delay="1 minute")
-    assert await place(conn, row["id"]) is None, "it asked for the wait itself"
+    assert await position(conn, row["id"]) is None, "its handler asked for the delay"
     await clock.advance("2m")
     rows = await factory.claim(conn, worker, limit=2)
     await factory.finish(conn, worker, rows)
-    assert [await place(conn, row["id"]) for row in rows] == [None, None], "they have ended"
+    assert [await position(conn, row["id"]) for row in rows] == [None, None], "they are finished"
 
 
-async def test_a_job_that_backs_off_keeps_its_place(conn: asyncpg.Connection, clock: Clock) -> None:
-    """F12: with its rank of old, as if it were queued; others do not count it meanwhile."""
+async def test_a_job_that_backs_off_keeps_its_position(
+    conn: asyncpg.Connection, clock: Clock
+) -> None:
+    """F12: with its old rank, as if it were queued; the positions of others do not count it."""
     await factory.queue(conn)
     worker = await factory.worker(conn, lease=LONG_LEASE)
     jobs = await factory.submit_rows(conn, [{"kind": "q"}] * 4)
     started = await factory.claim(conn, worker, limit=2)
     await factory.finish(conn, worker, started, "retry", delay="5 minutes")
-    assert [await place(conn, job) for job in jobs] == [1, 1, 1, 2]
+    assert [await position(conn, job) for job in jobs] == [1, 1, 1, 2]
     await clock.advance("6m")
     await conn.execute("select penstock.stage_due_jobs(id) from penstock.queue")
-    assert [await place(conn, job) for job in jobs] == [1, 2, 3, 4]
+    assert [await position(conn, job) for job in jobs] == [1, 2, 3, 4]
 
 
-async def test_places_never_rise_while_fifty_are_served_in_order(connect: Connect) -> None:
-    """F2, F12: read while claims and ends go on beside it; never an error, never 0."""
+async def test_positions_never_rise_while_fifty_jobs_are_served_in_order(connect: Connect) -> None:
+    """F2, F12: read during concurrent claims and finishes; never an error, never 0."""
     conn = await connect()
     await factory.queue(conn, concurrency=1)
     worker = await factory.worker(conn, lease=LONG_LEASE)
     submitters = await asyncio.gather(*(connect() for _ in range(10)))
     jobs: list[UUID] = []
-    over, looks = asyncio.Event(), asyncio.Semaphore(0)
+    over, reads = asyncio.Event(), asyncio.Semaphore(0)
 
     async def submit(on: asyncpg.Connection) -> None:
         jobs.extend([await factory.submit(on) for _ in range(5)])
@@ -194,8 +200,8 @@ async def test_places_never_rise_while_fifty_are_served_in_order(connect: Connec
     async def serve() -> None:
         on = await connect()
         while started := await factory.claim(on, worker):
-            for _ in range(10):  # the readers go on meanwhile
-                await looks.acquire()
+            for _ in range(10):  # meanwhile the readers continue
+                await reads.acquire()
             await factory.finish(on, worker, started)
         over.set()
 
@@ -203,8 +209,8 @@ async def test_places_never_rise_while_fifty_are_served_in_order(connect: Connec
         on = await connect()
         while not over.is_set():
             for job in jobs:
-                at = await place(on, job)
-                looks.release()
+                at = await position(on, job)
+                reads.release()
                 if at is not None:
                     seen.setdefault(job, []).append(at)
 
@@ -212,14 +218,16 @@ async def test_places_never_rise_while_fifty_are_served_in_order(connect: Connec
     seen: list[dict[UUID, list[int]]] = [{}, {}]
     watching = [asyncio.create_task(watch(one)) for one in seen]
     await asyncio.gather(serve(), *watching)
-    told = [places for one in seen for places in one.values()]
-    assert sum(map(len, told)) > 100
-    for row in told:
+    series = [values for one in seen for values in one.values()]
+    assert sum(map(len, series)) > 100
+    for row in series:
         assert row == sorted(row, reverse=True)
         assert row[-1] >= 1
 
 
-async def test_readers_beside_claims_ends_and_submits_see_no_nonsense(connect: Connect) -> None:
+async def test_readers_beside_claims_finishes_and_submits_see_valid_values(
+    connect: Connect,
+) -> None:
     conn = await connect()
     await factory.queue(conn, concurrency=4)
     await factory.plan(conn, concurrency=2)
@@ -235,26 +243,26 @@ async def test_readers_beside_claims_ends_and_submits_see_no_nonsense(connect: C
             await fill(on, 2, "a", "e")
         over.set()
 
-    async def look() -> int:
+    async def read_all() -> int:
         on, n = await connect(), 0
         while not over.is_set():
             for job in await some(on, 5):
-                told = await factory.read(on, job)
-                assert (told["position"] or 1) >= 1
-                assert (told["eta_seconds"] or 0) >= 0
+                shown = await factory.read(on, job)
+                assert (shown["position"] or 1) >= 1
+                assert (shown["eta_seconds"] or 0) >= 0
                 n += 1
             await measure(on)
         return n
 
-    _, *looked = await asyncio.gather(work(), look(), look())
-    assert sum(looked) > 20
+    _, *read = await asyncio.gather(work(), read_all(), read_all())
+    assert sum(read) > 20
 
 
 @pytest.mark.parametrize("accounts", [[], ["a", "b", "c"]])
-async def test_deep_in_a_queue_the_snapshot_tells_the_place(
+async def test_deep_in_a_queue_the_position_comes_from_the_snapshot(
     conn: asyncpg.Connection, clock: Clock, accounts: list[str]
 ) -> None:
-    """F2: exact where nothing came or went between the slices."""
+    """F2: exact if no jobs were added or left between the slices."""
     await factory.queue(conn)
     await factory.plan(conn, concurrency=10_000)
     worker = await factory.worker(conn, lease=LONG_LEASE)
@@ -262,35 +270,35 @@ async def test_deep_in_a_queue_the_snapshot_tells_the_place(
     assert await measure(conn)
     assert await conn.fetchval("select cardinality(ranks) from penstock.snapshot where lane = -2")
     for job in await some(conn):
-        assert await place(conn, job) == await counted(conn, job)
-    # What was claimed since, and what came since, in front and at the end.
+        assert await position(conn, job) == await counted(conn, job)
+    # Jobs that were claimed since, and jobs that were submitted since, in front and at the end.
     for _ in range(3):
         await factory.claim(conn, worker, limit=450)
     await clock.advance("1s", beats=True)
     await factory.submit_rows(conn, [{"kind": "q", "priority": -900}] * 20)
     await fill(conn, 700, *accounts)
     for job in await some(conn, 20):
-        at, truly = await place(conn, job), await counted(conn, job)
+        at, truly = await position(conn, job), await counted(conn, job)
         assert at is not None
-        # Newcomers in front hide how many were claimed, until the next snapshot.
+        # New jobs in front hide how many were claimed, until the next snapshot.
         assert truly <= at <= truly + 1_350
     await factory.claim(conn, worker, limit=20)
     for job in await some(conn, 20):
-        assert await place(conn, job) == await counted(conn, job)
+        assert await position(conn, job) == await counted(conn, job)
 
 
-async def test_deep_places_are_right_where_nothing_was_measured(conn: asyncpg.Connection) -> None:
-    """No worker has been there yet."""
+async def test_deep_positions_are_right_without_measurements(conn: asyncpg.Connection) -> None:
+    """No worker has run yet."""
     await factory.queue(conn)
     await fill(conn, 3_000)
     for job in await some(conn, 6):
-        assert await place(conn, job) == await counted(conn, job)
+        assert await position(conn, job) == await counted(conn, job)
 
 
-async def test_the_snapshot_tells_the_place_of_what_nothing_else_does(
+async def test_the_snapshot_is_used_for_deep_positions(
     conn: asyncpg.Connection,
 ) -> None:
-    """That it is used at all: jobs that are taken away between two slices are still counted."""
+    """To show that: jobs that are deleted between two slices are still counted."""
     await factory.queue(conn)
     await fill(conn, 5_500)
     await measure(conn)
@@ -300,15 +308,17 @@ async def test_the_snapshot_tells_the_place_of_what_nothing_else_does(
         " (select id from penstock.job order by rank offset 2500 limit 50)"
     )
     assert gone == "DELETE 50"
-    assert await place(conn, last) == 5_500
+    assert await position(conn, last) == 5_500
     await measure(conn)
-    assert await place(conn, last) == 5_500, "not so soon again: every two seconds at most"
+    assert await position(conn, last) == 5_500, "a snapshot is taken every two seconds at most"
     await conn.execute("update penstock.flow set snapshot_due_at = '-infinity'")
     await measure(conn)
-    assert await place(conn, last) == 5_450
+    assert await position(conn, last) == 5_450
 
 
-async def test_what_comes_at_the_end_is_added_to_the_snapshot(conn: asyncpg.Connection) -> None:
+async def test_jobs_submitted_at_the_end_are_added_to_the_snapshot(
+    conn: asyncpg.Connection,
+) -> None:
     await factory.queue(conn)
     await fill(conn, 3_100)
     await measure(conn)
@@ -318,7 +328,7 @@ async def test_what_comes_at_the_end_is_added_to_the_snapshot(conn: asyncpg.Conn
     assert await conn.fetchval("select snapshot_due_at from penstock.flow") == due
     assert await conn.fetchval("select cardinality(ranks) from penstock.snapshot") == 5_250 // 250
     for job in await some(conn, 20):
-        assert await place(conn, job) == await counted(conn, job)
+        assert await position(conn, job) == await counted(conn, job)
 
 
 async def test_a_deep_closed_lane_has_a_snapshot_of_its_own(
@@ -333,12 +343,12 @@ async def test_a_deep_closed_lane_has_a_snapshot_of_its_own(
     await clock.advance("1s", beats=True)
     last = await factory.submit(conn, account="big")
     await measure(conn)
-    assert await place(conn, last) == await counted(conn, last) == 4_499 + 3_100 + 1
+    assert await position(conn, last) == await counted(conn, last) == 4_499 + 3_100 + 1
     for job in await some(conn, 20):
-        assert await place(conn, job) == await counted(conn, job)
+        assert await position(conn, job) == await counted(conn, job)
 
 
-async def test_a_deep_lane_of_a_fair_queue_too(conn: asyncpg.Connection) -> None:
+async def test_a_deep_lane_of_a_fair_queue_has_a_snapshot_too(conn: asyncpg.Connection) -> None:
     await factory.queue(conn, order="fair")
     await factory.plan(conn, weight=1)
     worker = await factory.worker(conn, lease=LONG_LEASE)
@@ -350,12 +360,12 @@ async def test_a_deep_lane_of_a_fair_queue_too(conn: asyncpg.Connection) -> None
         "select id from penstock.job where status = 'queued' and lane ="
         " (select id from penstock.account where name = 'big') order by rank desc limit 1"
     )
-    assert await place(conn, deep) == await conn.fetchval(
+    assert await position(conn, deep) == await conn.fetchval(
         "select count(*) from penstock.job where status = 'queued'"
     )
 
 
-async def test_among_hundreds_of_lanes_a_deep_place_is_within_a_slice(
+async def test_among_hundreds_of_lanes_a_deep_position_is_exact_to_a_slice(
     conn: asyncpg.Connection,
 ) -> None:
     await factory.queue(conn)
@@ -365,7 +375,7 @@ async def test_among_hundreds_of_lanes_a_deep_place_is_within_a_slice(
     await measure(conn)
     await factory.claim(conn, worker, limit=200)
     for job in await some(conn):
-        at, truly = await place(conn, job), await counted(conn, job)
+        at, truly = await position(conn, job), await counted(conn, job)
         assert at is not None
         assert abs(at - truly) <= 250, (at, truly)
 
@@ -382,29 +392,29 @@ async def test_a_queue_that_is_no_longer_deep_has_no_snapshot(conn: asyncpg.Conn
     assert await conn.fetchval("select count(*) from penstock.snapshot") == 0
 
 
-async def test_a_submit_says_the_place_where_that_is_cheap(conn: asyncpg.Connection) -> None:
+async def test_a_submit_returns_the_position_if_that_is_cheap(conn: asyncpg.Connection) -> None:
     """G9: exact near the head, by the snapshot deep in the queue, and not at all without one."""
     await factory.queue(conn)
 
-    async def told() -> Any:
+    async def submitted_position() -> Any:
         return await conn.fetchval("select penstock.submit_job('q', '{}') -> 'position'")
 
-    assert [await told() for _ in range(3)] == [1, 2, 3]
+    assert [await submitted_position() for _ in range(3)] == [1, 2, 3]
     await fill(conn, 40)
-    assert await told() == 44
+    assert await submitted_position() == 44
     await fill(conn, 156)
-    assert await told() is None
+    assert await submitted_position() is None
     await measure(conn)
-    assert await told() == 202
+    assert await submitted_position() == 202
     await fill(conn, 3_000)
     await measure(conn)
-    assert await told() == 3_203
+    assert await submitted_position() == 3_203
     await fill(conn, 30_000)
     await measure(conn)
-    assert abs(await told() - 33_204) <= 332
+    assert abs(await submitted_position() - 33_204) <= 332
 
 
-async def test_many_are_submitted_without_their_places(conn: asyncpg.Connection) -> None:
+async def test_a_submit_of_many_jobs_returns_no_positions(conn: asyncpg.Connection) -> None:
     await factory.queue(conn)
     rows = await conn.fetch(
         "select penstock.submit_jobs($1) as job", [{"kind": "q", "payload": {}}]
@@ -412,11 +422,13 @@ async def test_many_are_submitted_without_their_places(conn: asyncpg.Connection)
     assert rows[0]["job"]["position"] is None
 
 
-async def test_one_of_many_workers_measures(connect: Connect, clock: Clock) -> None:
+async def test_only_one_of_many_workers_measures(connect: Connect, clock: Clock) -> None:
     one, other = await connect(), await connect()
     ask = "select penstock.measure_waits()"
     assert [await one.fetchval(ask), await other.fetchval(ask)] == [True, False]
     await clock.advance("3s")
     async with one.transaction():
         assert await one.fetchval(ask)
-        assert not await other.fetchval("select penstock.measure_waits('0')"), "another is at it"
+        assert not await other.fetchval("select penstock.measure_waits('0')"), (
+            "another one is measuring"
+        )

@@ -1,4 +1,4 @@
-"""A job is projected once: each function that shows jobs answers with the same values for it."""
+"""A job has one JSON: each function that returns jobs has the same values for it."""
 
 from typing import Any
 from uuid import UUID
@@ -10,7 +10,7 @@ from support.clock import Clock
 
 OUTCOMES = ("succeeded", "failed", "cancelled", "retry", "awaiting", "running")
 WHY = {"class": "bug", "reason": None, "message": "why", "retryable": True, "frames": ["a.py:1"]}
-# What is counted or looked up in history only where one job is read.
+# Values that are counted, or read from history, only when a single job is read.
 COUNTED = {"position", "eta_seconds", "waiting_for"}
 
 WHOLE = (
@@ -25,7 +25,7 @@ SHORT = (
 
 
 async def a_job_in_every_state(conn: asyncpg.Connection, clock: Clock) -> dict[str, Any]:
-    """Jobs of one batch, as read_job shows each, by id."""
+    """Jobs of one batch in every state, as read_job returns them, by id."""
     await factory.plan(conn)
     await factory.queue(conn)
     worker = await factory.worker(conn, lease="1 hour")
@@ -79,7 +79,7 @@ async def test_every_reader_of_jobs_gets_the_same_values(
 async def test_the_short_form_has_the_same_keys_in_every_list(
     conn: asyncpg.Connection, clock: Clock
 ) -> None:
-    """And reads nothing that may be large."""
+    """It has no value that may be large."""
     jobs = await a_job_in_every_state(conn, clock)
     [batch] = {job["batch"] for job in jobs.values()}
     forms = [{frozenset(job) for job in (await read(conn, sql, batch)).values()} for sql in SHORT]

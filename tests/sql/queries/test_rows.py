@@ -1,4 +1,4 @@
-"""Jobs as rows of a table, counts with a bound, and what operators ask about one job."""
+"""Jobs as rows of a table, counts with a bound, and details of one job for operators."""
 
 from typing import Any
 from uuid import UUID, uuid4
@@ -10,7 +10,7 @@ from support.clock import Clock
 from support.factory import refused
 
 
-async def ended(conn: asyncpg.Connection, outcome: str = "succeeded", **fields: Any) -> UUID:
+async def finished(conn: asyncpg.Connection, outcome: str = "succeeded", **fields: Any) -> UUID:
     worker = await factory.worker(conn)
     job = await factory.submit(conn, **fields)
     rows = await factory.claim(conn, worker)
@@ -18,11 +18,11 @@ async def ended(conn: asyncpg.Connection, outcome: str = "succeeded", **fields: 
     return job
 
 
-async def test_rows_come_in_the_order_of_the_ids_and_leave_out_what_is_gone(
+async def test_rows_have_the_order_of_the_ids_and_missing_jobs_are_left_out(
     conn: asyncpg.Connection,
 ) -> None:
     await factory.queue(conn)
-    done = await ended(conn)
+    done = await finished(conn)
     live = await factory.submit(conn)
     rows = await conn.fetch("select penstock.read_rows($1) as job", [live, uuid4(), done])
     assert [(row["job"]["id"], row["job"]["status"]) for row in rows] == [
@@ -33,7 +33,7 @@ async def test_rows_come_in_the_order_of_the_ids_and_leave_out_what_is_gone(
 
 async def test_a_page_of_rows_has_the_jobs_of_a_page_of_jobs(conn: asyncpg.Connection) -> None:
     await factory.queue(conn)
-    await ended(conn)
+    await finished(conn)
     for n in range(5):
         await factory.submit(conn, topic=f"a{n % 2}")
     for filters in ("", "p_topic => 'a1'", "p_status => 'succeeded'", "p_limit => 2"):
@@ -53,10 +53,10 @@ async def test_a_page_of_rows_has_the_jobs_of_a_page_of_jobs(conn: asyncpg.Conne
             }
 
 
-async def test_a_row_says_what_its_job_waits_for_as_the_job_does(
+async def test_a_row_has_the_same_waiting_for_as_its_job(
     conn: asyncpg.Connection, clock: Clock
 ) -> None:
-    """Also where it is due and nobody is there to move it on."""
+    """Also if it is due and no worker is alive to queue it."""
     await factory.queue(conn)
     worker = await factory.worker(conn, lease="1 minute")
     retried = await factory.submit(conn)
@@ -66,11 +66,11 @@ async def test_a_row_says_what_its_job_waits_for_as_the_job_does(
 
     async def words() -> list[str | None]:
         rows = await conn.fetch("select penstock.read_rows($1) as job", [queued, planned, retried])
-        told = [row["job"]["waiting_for"] for row in rows]
-        assert told == [
+        reasons = [row["job"]["waiting_for"] for row in rows]
+        assert reasons == [
             (await factory.read(conn, job))["waiting_for"] for job in (queued, planned, retried)
         ]
-        return told
+        return reasons
 
     assert await words() == [None, None, "backoff"]
     await conn.execute("select penstock.open_circuit('q', 'down for the night')")
@@ -79,7 +79,7 @@ async def test_a_row_says_what_its_job_waits_for_as_the_job_does(
     assert await words() == ["no_worker"] * 3
 
 
-async def test_a_page_of_a_batch_refuses_a_limit_that_makes_no_sense(
+async def test_a_page_of_a_batch_refuses_an_invalid_limit(
     conn: asyncpg.Connection,
 ) -> None:
     for limit in (0, 1001, None):
@@ -87,9 +87,9 @@ async def test_a_page_of_a_batch_refuses_a_limit_that_makes_no_sense(
             await conn.fetch("select penstock.page_batch_rows($1, $2)", uuid4(), limit)
 
 
-async def test_a_count_stops_at_its_bound_and_says_so(conn: asyncpg.Connection) -> None:
+async def test_a_count_stops_at_its_bound_and_is_then_not_exact(conn: asyncpg.Connection) -> None:
     await factory.queue(conn)
-    await ended(conn)
+    await finished(conn)
     for _ in range(3):
         await factory.submit(conn)
 
@@ -103,11 +103,11 @@ async def test_a_count_stops_at_its_bound_and_says_so(conn: asyncpg.Connection) 
     assert await count("queued", 10) == (3, True)
 
 
-async def test_the_estimate_follows_the_statistics_of_live_and_ended(
+async def test_the_estimate_follows_the_statistics_of_live_and_finished_jobs(
     conn: asyncpg.Connection,
 ) -> None:
     await factory.queue(conn)
-    await ended(conn)
+    await finished(conn)
     await factory.submit(conn)
     await conn.execute("analyze penstock.job")
     await conn.execute("analyze penstock.finished")
@@ -118,7 +118,7 @@ async def test_an_inspected_job_is_the_job_without_its_result_and_with_its_worke
     conn: asyncpg.Connection,
 ) -> None:
     await factory.queue(conn)
-    job = await ended(conn, dedupe_key="k")
+    job = await finished(conn, dedupe_key="k")
     found = await conn.fetchval("select penstock.inspect_job($1)", job)
     shown = await factory.read(conn, job)
     assert "result" not in found

@@ -1,4 +1,4 @@
-"""What a job waits for, in one word: the first that holds, in the order of the contract."""
+"""What a job waits for, as one word: the first reason that holds, in the order of the contract."""
 
 from uuid import UUID
 
@@ -13,12 +13,12 @@ SIGN = "a sign of some length"
 
 
 async def reason(conn: asyncpg.Connection, job: UUID) -> str | None:
-    told: str | None = (await factory.read(conn, job))["waiting_for"]
-    return told
+    found: str | None = (await factory.read(conn, job))["waiting_for"]
+    return found
 
 
 async def stop(conn: asyncpg.Connection, by: str | None) -> None:
-    """The circuit says so."""
+    """Open or close the circuit with this class."""
     classes = {"circuit_open": "unavailable", "rate_limit": "rate_limited", "paused": "auth"}
     if by is None:
         await conn.execute("select penstock.close_circuit(name) from penstock.queue")
@@ -31,8 +31,10 @@ async def stop(conn: asyncpg.Connection, by: str | None) -> None:
         )
 
 
-async def test_of_several_reasons_the_first_is_told(conn: asyncpg.Connection, clock: Clock) -> None:
-    """Each is taken away in turn, and the next one shows."""
+async def test_of_several_reasons_the_first_is_returned(
+    conn: asyncpg.Connection, clock: Clock
+) -> None:
+    """Each reason is removed in turn, and the next one is returned."""
     await stop(conn, None)
     await factory.queue(conn, concurrency=1, rate="1/min", burst=1)
     await factory.plan(conn, concurrency=1)
@@ -65,15 +67,15 @@ async def test_of_several_reasons_the_first_is_told(conn: asyncpg.Connection, cl
     assert await reason(conn, job) is None, "it runs"
 
 
-async def test_who_is_behind_others_waits_for_the_queue(conn: asyncpg.Connection) -> None:
-    """Also in the moment between an end and the next claim."""
+async def test_a_job_behind_others_waits_for_the_queue_limit(conn: asyncpg.Connection) -> None:
+    """Also in the moment between a finish and the next claim."""
     await factory.queue(conn, concurrency=2)
     await factory.worker(conn, lease=LONG_LEASE)
     jobs = await factory.submit_rows(conn, [{"kind": "q"}] * 3)
     assert [await reason(conn, job) for job in jobs] == [None, None, "queue_limit"]
 
 
-async def test_a_worker_that_is_silent_is_none(conn: asyncpg.Connection, clock: Clock) -> None:
+async def test_a_silent_worker_does_not_count(conn: asyncpg.Connection, clock: Clock) -> None:
     await factory.queue(conn)
     await factory.worker(conn, lease="15 seconds")
     job = await factory.submit(conn)
@@ -83,7 +85,7 @@ async def test_a_worker_that_is_silent_is_none(conn: asyncpg.Connection, clock: 
 
 
 @pytest.mark.parametrize(
-    ("outcome", "said"),
+    ("outcome", "expected"),
     [
         ("retry", "backoff"),
         ("deferred", "backoff"),
@@ -92,33 +94,33 @@ async def test_a_worker_that_is_silent_is_none(conn: asyncpg.Connection, clock: 
         ("snoozed", None),
     ],
 )
-async def test_what_waits_after_a_start(
-    conn: asyncpg.Connection, clock: Clock, outcome: str, said: str | None
+async def test_the_reason_of_a_wait_after_an_attempt(
+    conn: asyncpg.Connection, clock: Clock, outcome: str, expected: str | None
 ) -> None:
-    """A failure or the provider makes it back off; a handler that snoozes wants to wait."""
+    """After a failure or an outage it backs off; a handler that snoozes wants the delay."""
     await factory.queue(conn)
     worker = await factory.worker(conn, lease=LONG_LEASE)
     job = await factory.submit(conn)
     started = await factory.claim(conn, worker)
     await factory.finish(conn, worker, started, outcome, delay="1 minute")
-    assert await reason(conn, job) == said
+    assert await reason(conn, job) == expected
     await conn.execute("select penstock.pause_queue('q', null)")
-    assert await reason(conn, job) == said, "it would not start now anyway"
+    assert await reason(conn, job) == expected, "it would not start now anyway"
     await clock.advance("2m")
     assert await reason(conn, job) == "paused", "it is due"
 
 
-async def test_what_its_caller_wants_later_waits_for_nothing(
+async def test_a_job_delayed_by_its_caller_waits_for_nothing(
     conn: asyncpg.Connection, clock: Clock
 ) -> None:
     await factory.queue(conn)
     job = await factory.submit(conn, delay_seconds=60)
     assert await reason(conn, job) is None
     await clock.advance("2m")
-    assert await reason(conn, job) == "no_worker", "due, and nobody there"
+    assert await reason(conn, job) == "no_worker", "due, and no worker is alive"
 
 
-async def test_what_was_handed_over_waits_for_its_callback(conn: asyncpg.Connection) -> None:
+async def test_a_dispatched_job_waits_for_its_callback(conn: asyncpg.Connection) -> None:
     await factory.queue(conn)
     worker = await factory.worker(conn, lease=LONG_LEASE)
     await factory.submit(conn)
@@ -128,7 +130,7 @@ async def test_what_was_handed_over_waits_for_its_callback(conn: asyncpg.Connect
     assert await reason(conn, row["id"]) == "callback"
 
 
-async def test_what_has_ended_waits_for_nothing(conn: asyncpg.Connection) -> None:
+async def test_a_finished_job_waits_for_nothing(conn: asyncpg.Connection) -> None:
     await factory.queue(conn)
     worker = await factory.worker(conn, lease=LONG_LEASE)
     await factory.submit(conn)
