@@ -1,6 +1,6 @@
 """Real workers and a model that refuses half of its calls, all of them, or hangs for one account.
 
-What the circuit decides is tested in simulated time, in tests/sql/circuit/.
+The decisions of the circuit are tested in simulated time, in tests/sql/circuit/.
 """
 
 import asyncio

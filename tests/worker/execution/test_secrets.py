@@ -1,4 +1,4 @@
-"""What a job carries reaches no log line, at any level, of any logger."""
+"""Contents of a job appear in no log line, at any level, of any logger."""
 
 import asyncio
 import logging
@@ -23,7 +23,7 @@ async def test_nothing_a_job_carries_is_logged(
     monkeypatch: pytest.MonkeyPatch,
     debug: bool,
 ) -> None:
-    """F8: payload, result, partials, chunks, steps, usage, metadata, exceptions' words."""
+    """F8: payload, result, partials, chunks, steps, usage, metadata, messages of exceptions."""
     monkeypatch.setattr(on_finish, "TRY_SECONDS", 0.01)
     caplog.set_level(logging.DEBUG)
     for name in ("asyncio", "asyncpg", "concurrent.futures", "penstock"):
@@ -40,8 +40,8 @@ async def test_nothing_a_job_carries_is_logged(
         jobs = [
             await _submit(conn, kind, **payload)
             for kind, payload in LOUD
-            # The loop's debug mode prints what every task came to: those that a handler makes,
-            # which are the app's affair, and the one that hears a process's last words.
+            # The loop's debug mode prints the result of every task: of those that a handler makes,
+            # which are the app's responsibility, and of the one that reads a process's last frame.
             if not (debug and (payload.get("how") == "task" or kind == "tell_all_in_process"))
         ]
         cancelled = await _submit(conn, "be_cancelled")
@@ -55,7 +55,7 @@ async def test_nothing_a_job_carries_is_logged(
     loop.set_debug(False)
     ends = {row["status"] for row in rows}
     assert ends == {"succeeded", "failed", "cancelled"}
-    assert any(MARK in str(row["error"]) for row in rows)  # where people look, it is told
+    assert any(MARK in str(row["error"]) for row in rows)  # people do see it here
     shown = [record for record in caplog.records if record.name.startswith("penstock")]
     assert shown
     out, err = capfd.readouterr()
