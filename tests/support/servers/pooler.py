@@ -1,7 +1,7 @@
-"""A transaction pooler in small: what PgBouncer does to sessions, for tests.
+"""A small transaction pooler: it does to sessions what PgBouncer does, for tests.
 
-Every client gets a server connection from its first message until the server says that no
-transaction is open; between two transactions it may be another one, or someone else's.
+Every client gets a server connection from its first message until the server reports that no
+transaction is open. Between two transactions it may get another one, which another client used.
 """
 
 import asyncio
@@ -40,7 +40,7 @@ class Pooler:
                 said = await _transaction(said, (reader, writer), server)
                 self._idle.append(server)
         except (asyncio.IncompleteReadError, ConnectionError, asyncio.CancelledError):
-            pass  # it has left, or the test has
+            pass  # the client has disconnected, or the test is over
         finally:
             writer.close()
             self._clients.discard(task)
@@ -66,7 +66,7 @@ class Pooler:
         told = b""
         while True:
             message = await _message(reader)
-            # As PgBouncer: a number of its own in place of the server's process.
+            # As PgBouncer: its own number replaces the process id of the server.
             told += _OWN_KEY if message[:1] == b"K" else message
             if message[:1] == b"Z":
                 break
@@ -114,7 +114,7 @@ async def _transaction(said: Said, client: Streams, server: Streams) -> Said:
 
 
 async def _answers(client: Streams, server: Streams) -> None:
-    """Carry what the server says to the client, until no transaction is open."""
+    """Forward the server's messages to the client, until no transaction is open."""
     while True:
         answer = await _message(server[0])
         client[1].write(answer)

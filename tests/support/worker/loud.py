@@ -106,7 +106,7 @@ async def be_cancelled(job: Job, text: str) -> str:
 @app.job(queue="loud")
 async def be_late(job: Job, text: str) -> str:
     if job.attempt == 1:
-        time.sleep(0.5)  # noqa: ASYNC251  # in which it is given up for lost
+        time.sleep(0.5)  # noqa: ASYNC251  # meanwhile it is declared lost
     return text
 
 

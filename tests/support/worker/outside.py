@@ -1,4 +1,4 @@
-"""A function outside, as tests need it: it takes jobs, or does what it is told instead."""
+"""An outside function for tests: it takes jobs, or does what the test asks for."""
 
 import asyncio
 import json
@@ -22,7 +22,7 @@ class Function:
         self.taken: list[dict[str, Any]] = []
         self.url = ""
         self.answer: Answer = self.take
-        """What it does with a job; the status of its answer."""
+        """Handles a job; returns the status of its answer."""
         self.held = asyncio.Event()
 
     async def take(self, _: dict[str, Any]) -> int:
@@ -40,7 +40,7 @@ class Function:
         return self.taken[n - 1]
 
     async def until_taken_as(self, attempt: int) -> dict[str, Any]:
-        """The call of that attempt of its only job."""
+        """The call for that attempt of its only job."""
 
         async def came() -> bool:
             return any(job["attempt"] == attempt for job in self.taken)
@@ -73,7 +73,7 @@ async def function() -> AsyncIterator[Function]:
 async def call_back(
     engine: Engine, job: dict[str, Any], outcome: str = "succeeded", **said: Any
 ) -> str:
-    """What the function says later, past the API."""
+    """The later report of the function, directly to the engine."""
     for name in ("result", "error", "progress"):
         if name in said:
             said[name] = json.dumps(said[name])

@@ -237,7 +237,7 @@ async def test_a_handlers_own_timeout_or_lost_connection_arrives_as_one(
     with pytest.raises(kind) as raised:
         await worker.call("lose", how=kind.__name__)
     assert isinstance(raised.value, ChildError)
-    assert raised.value.message == "the model is away"
+    assert raised.value.message == "the model is unavailable"
 
 
 async def test_an_exception_without_readable_text_is_reported_by_its_class(worker: Worker) -> None:
