@@ -71,8 +71,8 @@ async def test_the_queue_goes_on_after_a_crash_of_everything(tmp_path: Path) -> 
             [job] = await engine.jobs.claim(worker, "q", 1)
             assert job.attempt == 2
             await engine.jobs.finish(worker, [(job, Succeeded(job.payload))])
-        ended = [await engine.jobs.read(job) for job in jobs]
-        assert [job["status"] for job in ended] == ["succeeded"] * 3
-        assert [job["result"] for job in ended[1:]] == [{"essay": 1}, {"essay": 2}]
+        finished = [await engine.jobs.read(job) for job in jobs]
+        assert [job["status"] for job in finished] == ["succeeded"] * 3
+        assert [job["result"] for job in finished[1:]] == [{"essay": 1}, {"essay": 2}]
         assert await engine.upkeep.check() == []
     await asyncio.to_thread(server.leave)

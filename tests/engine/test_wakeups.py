@@ -27,7 +27,7 @@ async def test_its_answer_is_that_of_any_submit(
     heard: list[object] = []
     ear = await connect()
     await factory.queue(conn)
-    await ear.add_listener("penstock_job", lambda *told: heard.append(told[-1]))
+    await ear.add_listener("penstock_job", lambda *args: heard.append(args[-1]))
     plain = await engine.jobs.submit(JOB)
     first = await engine.jobs.submit(JOB, wake="q", idempotency_key="k")
     again = await engine.jobs.submit(JOB, wake="q", idempotency_key="k")

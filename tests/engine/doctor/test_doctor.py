@@ -228,10 +228,10 @@ async def test_the_disk_of_an_embedded_database_is_checked(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert (await server.disk(tmp_path)).level == "ok"
-    for free, level, said in ((1024**3, "warning", "1 GB free"), (1024**2, "bad", "1 MB free")):
+    for free, level, words in ((1024**3, "warning", "1 GB free"), (1024**2, "bad", "1 MB free")):
         monkeypatch.setattr("shutil.disk_usage", _free(free))
         finding = await server.disk(tmp_path)
-        assert (finding.level, finding.message) == (level, f"{said} for {tmp_path}")
+        assert (finding.level, finding.message) == (level, f"{words} for {tmp_path}")
 
 
 def _free(size: int) -> Callable[[Path], SimpleNamespace]:

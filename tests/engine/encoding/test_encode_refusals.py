@@ -30,10 +30,10 @@ ALLOWED = "it may be a dict with text for keys, a list, a text, a number, True, 
         ({"x" * 51: object}, f"result[…] is a type; {ALLOWED}"),
     ],
 )
-def test_the_message_has_the_location_and_what_is_allowed(value: Any, said: str) -> None:
+def test_the_message_has_the_location_and_what_is_allowed(value: Any, message: str) -> None:
     with pytest.raises(Invalid) as caught:
         encode(value, "result")
-    assert caught.value.message == f"result is not JSON: {said}"
+    assert caught.value.message == f"result is not JSON: {message}"
 
 
 def test_a_forgotten_await_is_named() -> None:

@@ -141,8 +141,8 @@ async def test_outcomes_of_one_worker_are_written_together(engine: Engine) -> No
         Snoozed(timedelta(0)),
         Released(),
     ]
-    told = await engine.jobs.finish(worker, list(zip(jobs, outcomes, strict=True)))
-    by_id = {verdict.job_id: verdict for verdict in told}
+    answers = await engine.jobs.finish(worker, list(zip(jobs, outcomes, strict=True)))
+    by_id = {verdict.job_id: verdict for verdict in answers}
     assert [by_id[job.id].status for job in jobs] == [
         JobStatus.SUCCEEDED,
         JobStatus.FAILED,
@@ -197,19 +197,19 @@ async def test_an_attempt_is_dispatched_and_called_back(engine: Engine) -> None:
     worker, job = await started(engine)
     assert await engine.callbacks.hand_over(worker, job, "a token long enough") == "done"
     assert (await engine.jobs.read(job.id))["status"] == "awaiting"
-    said: dict[str, Any] = {
+    report: dict[str, Any] = {
         "attempt": 1,
         "token": "a token long enough",
         "outcome": "succeeded",
     }
-    told = await engine.callbacks.resolve(
+    answers = await engine.callbacks.resolve(
         [
-            Item(**{**said, "job_id": job.id, "token": "some other token", "result": "0"}),
-            Item(**said, job_id=job.id, result='{"image": 1}'),
-            Item(**said, job_id=NOBODY, result="0"),
+            Item(**{**report, "job_id": job.id, "token": "some other token", "result": "0"}),
+            Item(**report, job_id=job.id, result='{"image": 1}'),
+            Item(**report, job_id=NOBODY, result="0"),
         ]
     )
-    assert sorted(told, key=lambda item: item.outcome) == [
+    assert sorted(answers, key=lambda item: item.outcome) == [
         Resolved(job.id, "accepted"),
         Resolved(job.id, "invalid"),
         Resolved(NOBODY, "unknown"),
@@ -235,7 +235,7 @@ async def test_a_job_is_cancelled_and_submitted_again(engine: Engine) -> None:
 async def test_workers_are_woken_by_queue(engine: Engine, connect: Connect) -> None:
     ear = await connect()
     heard: list[object] = []
-    await ear.add_listener("penstock_job", lambda *told: heard.append(told[-1]))
+    await ear.add_listener("penstock_job", lambda *args: heard.append(args[-1]))
     await engine.jobs.wake(["q", "other"])
     await ear.execute("select 1")
     assert sorted(map(str, heard)) == ["other", "q"]

@@ -63,12 +63,12 @@ async def ask(
     A refused connection raises.
     """
     body = fields if isinstance(fields, bytes) else json.dumps(fields or {}).encode()
-    place = urlsplit(url)
+    address = urlsplit(url)
     seen = Seen()
-    reader, writer = await asyncio.open_connection(place.hostname, place.port)
+    reader, writer = await asyncio.open_connection(address.hostname, address.port)
     try:
         lines = [f"{method} {path} HTTP/1.1"]
-        named = {"Host": place.netloc, **(headers or {})}
+        named = {"Host": address.netloc, **(headers or {})}
         lines += [f"{name}: {value}" for name, value in named.items()]
         lines += [f"Content-Length: {len(body)}", "", ""]
         writer.write("\r\n".join(lines).encode() + body)
@@ -104,5 +104,5 @@ def chat(path: str = OLLAMA, *, stream: bool = True, **more: Any) -> dict[str, A
         return {"model": "m", "prompt": PROMPT, "size": "16x8", **more}
     if path == GENERATE:
         return {"model": "m", "prompt": PROMPT, "stream": stream, **more}
-    said = [{"role": "user", "content": more.pop("prompt", PROMPT)}]
-    return {"model": "m", "messages": said, "stream": stream, **more}
+    messages = [{"role": "user", "content": more.pop("prompt", PROMPT)}]
+    return {"model": "m", "messages": messages, "stream": stream, **more}

@@ -131,7 +131,7 @@ class Program:
             )
 
     @property
-    def said(self) -> str:
+    def log_text(self) -> str:
         return self.log.read_text(errors="replace")
 
     def kill(self) -> None:
@@ -189,7 +189,7 @@ class Programs:
             for url, program in zip(self.urls, self.all[-many:], strict=True):
 
                 async def ready(url: str = url, program: Program = program) -> bool:
-                    assert program.popen.poll() is None, program.said
+                    assert program.popen.poll() is None, program.log_text
                     try:
                         return (await http.get(f"{url}/readyz")).status_code == 200
                     except httpx.HTTPError:
@@ -237,7 +237,7 @@ class Client:
             headers={"Authorization": f"Bearer {SECRET}"}, timeout=ASK_SECONDS
         )
         self._asked = 0
-        self.told: dict[str, str] = {}
+        self.jobs: dict[str, str] = {}
         """By key: the job of the answer."""
         self.at: list[float] = []
         """When it got each first answer."""
@@ -255,7 +255,7 @@ class Client:
             if answer is not None and answer.status_code not in AGAIN:
                 assert answer.status_code == 201, answer.text
                 self.replays += answer.headers.get("Idempotent-Replayed") == "true"
-                self.told[key] = answer.json()["id"]
+                self.jobs[key] = answer.json()["id"]
                 self.at.append(time.monotonic())
                 return
             self.doubts += 1

@@ -76,10 +76,10 @@ class Ground:
         self, client: httpx.AsyncClient, key: str, kind: str = "nap", **payload: Any
     ) -> httpx.Response:
         """Try once. Remember a job that was acknowledged."""
-        told = {"kind": kind, "payload": payload or {"seconds": 0.0}}
+        body = {"kind": kind, "payload": payload or {"seconds": 0.0}}
         answer = await client.post(
             "/v1/jobs",
-            json={**told, "metadata": {"pad": PAD}},
+            json={**body, "metadata": {"pad": PAD}},
             headers={"Idempotency-Key": key},
         )
         if answer.is_success:
@@ -108,10 +108,10 @@ class Ground:
             conn = await self.fresh()
         try:
 
-            async def ended() -> bool:
+            async def finished() -> bool:
                 return not await conn.fetchval("select count(*) from penstock.job")
 
-            await eventually(ended, "nothing is left to do", seconds=seconds, poll=0.05)
+            await eventually(finished, "nothing is left to do", seconds=seconds, poll=0.05)
             rows = await conn.fetch(
                 "select id::text, status::text from penstock.finished where id::text = any($1)",
                 acked,
@@ -136,7 +136,7 @@ class Ground:
         assert found is not None
         return found
 
-    def said(self) -> str:
+    def logs(self) -> str:
         """The logs of the API and the workers."""
         logs = [*self.crew.folder.glob("serve-*.log"), *(one.log for one in self.crew.started)]
         return "\n".join(log.read_text(errors="replace") for log in logs)

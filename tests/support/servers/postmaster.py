@@ -144,7 +144,7 @@ class Postmaster:
     def await_ready(self) -> None:
         """Read its own status file: a test connection would need a route, and would be one more."""
         ends = time.monotonic() + START_SECONDS
-        while self._told() != "ready":
+        while self._status() != "ready":
             assert self.runs, f"it has exited: {self.log.read_text()[-2000:]}"
             assert time.monotonic() < ends, f"it does not start: {self.log.read_text()[-2000:]}"
             time.sleep(POLL_SECONDS)
@@ -198,7 +198,7 @@ class Postmaster:
         """The server's process, which may be a child of the prefix that was started."""
         return int((self.data / "postmaster.pid").read_text().split()[0])
 
-    def _told(self) -> str:
+    def _status(self) -> str:
         with suppress(OSError):
             lines = (self.data / "postmaster.pid").read_text().splitlines()
             # The last line of eight; a standby that accepts readers writes it there, too.

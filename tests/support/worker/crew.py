@@ -66,7 +66,7 @@ class Process:
         return self.popen.pid
 
     @property
-    def said(self) -> str:
+    def log_text(self) -> str:
         return self.log.read_text(errors="replace")
 
     def signal(self, number: int) -> None:
@@ -76,11 +76,11 @@ class Process:
         self.popen.kill()
         self.popen.wait(END_SECONDS)
 
-    async def ended(self) -> dict[str, Any]:
+    async def left(self) -> dict[str, Any]:
         """Wait until it has exited without a kill; what it printed last."""
         code = await asyncio.to_thread(self.popen.wait, END_SECONDS)
-        assert code == 0, self.said
-        answer: dict[str, Any] = json.loads(self.said.splitlines()[-1])
+        assert code == 0, self.log_text
+        answer: dict[str, Any] = json.loads(self.log_text.splitlines()[-1])
         return answer
 
 
@@ -102,7 +102,7 @@ class Crew:
 
     async def settled(self, process: Process) -> None:
         async def is_there() -> bool:
-            assert process.popen.poll() is None, process.said
+            assert process.popen.poll() is None, process.log_text
             return bool(await self.conn.fetchval(_BOTH_KEYS, process.name))
 
         await eventually(is_there, f"worker {process.name} is registered", seconds=15)
@@ -144,9 +144,9 @@ def noted_in(folder: Path, word: str | None = None) -> list[Line]:
     found = []
     # Of a line that is being written, a reader may see a part.
     for line in path.read_text().rpartition("\n")[0].splitlines():
-        job, attempt, said, pid, at = line.split()
-        if word in (None, said):
-            found.append(Line(UUID(job), int(attempt), said, int(pid), float(at)))
+        job, attempt, written, pid, at = line.split()
+        if word in (None, written):
+            found.append(Line(UUID(job), int(attempt), written, int(pid), float(at)))
     return found
 
 

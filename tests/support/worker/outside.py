@@ -53,13 +53,13 @@ class Function:
 async def function() -> AsyncIterator[Function]:
     made = Function()
 
-    async def said(request: web.Request) -> web.Response:
+    async def take(request: web.Request) -> web.Response:
         job = json.loads(await request.read())
         made.taken.append(job)
         return web.Response(status=await made.answer(job))
 
     app = web.Application()
-    app.router.add_post("/f", said)
+    app.router.add_post("/f", take)
     server = TestServer(app)
     await server.start_server()
     made.url = f"http://127.0.0.1:{server.port}/f"
@@ -71,18 +71,18 @@ async def function() -> AsyncIterator[Function]:
 
 
 async def call_back(
-    engine: Engine, job: dict[str, Any], outcome: str = "succeeded", **said: Any
+    engine: Engine, job: dict[str, Any], outcome: str = "succeeded", **fields: Any
 ) -> str:
     """The later report of the function, directly to the engine."""
     for name in ("result", "error", "progress"):
-        if name in said:
-            said[name] = json.dumps(said[name])
+        if name in fields:
+            fields[name] = json.dumps(fields[name])
     item = Item(
         job_id=UUID(job["job_id"]),
         attempt=job["attempt"],
         token=job["token"],
         outcome=outcome,
-        **said,
+        **fields,
     )
     [resolved] = await engine.callbacks.resolve([item])
     return resolved.outcome

@@ -192,13 +192,13 @@ async def test_units_are_written_with_other_reports_and_outlive_an_outage(
 ) -> None:
     """S4: what could not be written is kept, and newer reports win."""
     app = new_app()
-    write, away = Progress.report, True
-    refused, said_more = asyncio.Event(), asyncio.Event()
+    write, unavailable = Progress.report, True
+    refused, reported_more = asyncio.Event(), asyncio.Event()
 
     async def maybe(self: Progress, worker: int, reports: list[Report]) -> Any:
-        if away:
+        if unavailable:
             refused.set()
-            await said_more.wait()
+            await reported_more.wait()
             raise ConnectionRefusedError
         return await write(self, worker, reports)
 
@@ -212,7 +212,7 @@ async def test_units_are_written_with_other_reports_and_outlive_an_outage(
         await refused.wait()
         await job.stage("LATER")
         await job.progress(1, 2)
-        said_more.set()
+        reported_more.set()
         await go_on.wait()
 
     async def is_known() -> bool:
@@ -223,8 +223,8 @@ async def test_units_are_written_with_other_reports_and_outlive_an_outage(
 
     async with working(database, app):
         job = await submit(conn, "work")
-        await said_more.wait()
-        away = False
+        await reported_more.wait()
+        unavailable = False
         await eventually(is_known, "all reports")
         go_on.set()
         await until_finished(conn, [job])
@@ -239,12 +239,12 @@ async def test_invalid_units_are_the_handlers_bug_and_named(
     database: str, conn: asyncpg.Connection
 ) -> None:
     app = new_app()
-    told: list[str] = []
+    fields: list[str] = []
 
     def refused(call: Callable[..., Any], units: Any) -> None:
         with pytest.raises(Invalid, match=r"^units must be a whole number from 0 to 10") as caught:
             call(units=units)
-        told.append(str(caught.value.field))
+        fields.append(str(caught.value.field))
 
     @app.job(queue="q", account=Constant("u1"), price=3)
     async def work(job: Job) -> None:
@@ -255,7 +255,7 @@ async def test_invalid_units_are_the_handlers_bug_and_named(
     async with working(database, app):
         job = await submit(conn, "work")
         [row] = await until_finished(conn, [job])
-    assert (row["status"], told) == ("succeeded", ["units"] * len(ODD))
+    assert (row["status"], fields) == ("succeeded", ["units"] * len(ODD))
     assert await credits_of(conn, job) == (3, 1, 2)
 
 
@@ -281,7 +281,7 @@ async def test_each_kind_has_its_own_handler_and_none_of_them_charges(
 
     async with working(database, app):
         jobs = [await submit(conn, kind) for kind in ("tryon", "video")]
-        ended = await until_finished(conn, jobs)
-    assert [row["result"] for row in ended] == ["tryon", "video"]
+        finished = await until_finished(conn, jobs)
+    assert [row["result"] for row in finished] == ["tryon", "video"]
     assert sorted(ran) == [("tryon", 1), ("tryon", 2), ("video", 1)]
     assert await balance(conn) == 93

@@ -85,10 +85,10 @@ async def test_an_outage_is_logged_once_and_not_for_each_job(
         async with working(database, app):
             await submit_many(conn, "call", 20, {})
 
-            async def told() -> bool:
+            async def logged() -> bool:
                 return "not available" in caplog.text
 
-            await eventually(told, "the outage is logged")
+            await eventually(logged, "the outage is logged")
     lines = [record.getMessage() for record in caplog.records if record.name == "penstock.worker"]
     [line] = lines
     assert line.startswith(

@@ -117,8 +117,8 @@ async def test_a_job_is_dispatched_and_finishes_with_its_callback(
         assert ran["result"] == "ran"
         assert (await factory.read(conn, second))["status"] == "queued"
         assert await call_back(engine, sent, result={"image": 1}) == "accepted"
-        [ended] = await until_finished(conn, [job])
-        assert (ended["status"], ended["result"]) == ("succeeded", {"image": 1})
+        [finished] = await until_finished(conn, [job])
+        assert (finished["status"], finished["result"]) == ("succeeded", {"image": 1})
         await outside.until_taken(2)
     assert await outcomes(conn, job) == ["succeeded"]
 
@@ -141,17 +141,17 @@ async def test_the_base_of_the_callback_address_is_configured(
 async def test_a_callback_may_come_before_the_answer(
     database: str, conn: asyncpg.Connection, made: Made, outside: Function, engine: Engine
 ) -> None:
-    told: list[str] = []
+    reports: list[str] = []
 
     async def call_back_first(job: dict[str, Any]) -> int:
-        told.append(await call_back(engine, job, result=7))
+        reports.append(await call_back(engine, job, result=7))
         return 500  # and even then
 
     outside.answer = call_back_first
     async with working(database, made(outside.url)):
         job = await submit(conn)
-        [ended] = await until_finished(conn, [job])
-    assert (told, ended["status"], ended["result"]) == (["accepted"], "succeeded", 7)
+        [finished] = await until_finished(conn, [job])
+    assert (reports, finished["status"], finished["result"]) == (["accepted"], "succeeded", 7)
     assert await outcomes(conn, job) == ["succeeded"]
     assert len(outside.taken) == 1
 
@@ -215,8 +215,8 @@ async def test_a_refused_job_fails_and_another_failure_is_tried_again(
 
     outside.answer = refuse
     async with working(database, made(outside.url)):
-        [ended] = await until_finished(conn, [await submit(conn)])
-        assert (ended["status"], ended["error"]["class"]) == ("failed", "invalid_request")
+        [finished] = await until_finished(conn, [await submit(conn)])
+        assert (finished["status"], finished["error"]["class"]) == ("failed", "invalid_request")
 
         async def stumble(_: dict[str, Any]) -> int:
             return 500 if len(outside.taken) < 3 else 202
@@ -230,8 +230,8 @@ async def test_a_refused_job_fails_and_another_failure_is_tried_again(
         # Too late: the worker had taken the job back.
         assert await call_back(engine, first, result="old") == "stale"
         assert await call_back(engine, second, result="new") == "accepted"
-        [ended] = await until_finished(conn, [job])
-    assert ended["result"] == "new"
+        [finished] = await until_finished(conn, [job])
+    assert finished["result"] == "new"
     assert await outcomes(conn, job) == ["retried", "succeeded"]
     assert (
         await conn.fetchval("select result from penstock.late_result where job_id = $1", job)
@@ -285,8 +285,8 @@ async def test_a_worker_that_dies_in_between_leaves_a_job_that_awaits(
         again = await outside.until_taken_as(2)
         assert await call_back(engine, {**again, "attempt": 1, "token": old}) == "stale"
         assert await call_back(engine, again, result="in time") == "accepted"
-        [ended] = await until_finished(conn, [job])
-    assert (ended["failures"], ended["result"]) == (1, "in time")
+        [finished] = await until_finished(conn, [job])
+    assert (finished["failures"], finished["result"]) == (1, "in time")
     rows = await conn.fetch("select error from penstock.attempt where job_id = $1", job)
     assert [row["error"]["class"] for row in rows] == ["no_callback"]
 
@@ -355,22 +355,22 @@ async def test_on_finish_is_called_after_a_callback(
     database: str, conn: asyncpg.Connection, made: Made, outside: Function, engine: Engine
 ) -> None:
     app = made(outside.url)
-    told: list[tuple[str, Any]] = []
+    reports: list[tuple[str, Any]] = []
 
     @app.kinds["f"].on_finish
     async def store(job: FinishedJob, conn: asyncpg.Connection) -> None:
         assert await conn.fetchval("select 1") == 1
-        told.append((job.status, job.result))
+        reports.append((job.status, job.result))
 
     async with working(database, app):
         await submit(conn)
         await call_back(engine, await outside.until_taken(), result=3)
 
         async def heard() -> bool:
-            return bool(told)
+            return bool(reports)
 
         await eventually(heard, "on_finish was called")
-    assert told == [("succeeded", 3)]
+    assert reports == [("succeeded", 3)]
 
 
 async def test_a_handler_may_hand_over_its_job(
@@ -393,8 +393,8 @@ async def test_a_handler_may_hand_over_its_job(
         first = await factory.submit(conn, "render", payload={"n": 1})
         shown = await until_status(conn, first, "awaiting")
         assert shown["progress"]["done"] == 1
-        told = {"job_id": str(first), "attempt": 1, "token": given[0].token}
-        assert await call_back(engine, told, result="done") == "accepted"
+        dispatched = {"job_id": str(first), "attempt": 1, "token": given[0].token}
+        assert await call_back(engine, dispatched, result="done") == "accepted"
         second = await factory.submit(conn, "render", payload={"n": 2})
         shown = await until_status(conn, second, "scheduled")
     assert (shown["failures"], shown["error"]["class"]) == (1, "bug")
@@ -424,8 +424,8 @@ async def test_progress_postpones_when_it_counts_as_stuck(
     await factory.hand_over(conn, worker, start, token)
     for done in range(1, 5):
         await clock.advance("50s")
-        said = {"progress": {"done": done, "total": 4, "partial": None}, "stage": f"S{done}"}
-        assert await call_back(engine, sent, "progress", units=done, **said) == "accepted"
+        fields = {"progress": {"done": done, "total": 4, "partial": None}, "stage": f"S{done}"}
+        assert await call_back(engine, sent, "progress", units=done, **fields) == "accepted"
         assert await factory.recover(conn) == []
     shown = await factory.read(conn, job)
     assert (shown["progress"]["done"], shown["stage"], shown["status"]) == (4, "S4", "awaiting")

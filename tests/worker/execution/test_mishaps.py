@@ -52,9 +52,9 @@ async def test_jobs_that_a_lost_answer_has_claimed_are_released(
 
     async with working(database, app):
         job = await factory.submit(conn, "work")
-        [ended] = await until_finished(conn, [job])
+        [finished] = await until_finished(conn, [job])
     assert lost
-    assert (ended["status"], ended["attempt"], ended["failures"]) == ("succeeded", 2, 0)
+    assert (finished["status"], finished["attempt"], finished["failures"]) == ("succeeded", 2, 0)
     assert (await factory.read(conn, job))["attempts"][0]["outcome"] == "released"
 
 
@@ -142,8 +142,8 @@ async def test_an_outcome_that_is_refused_for_a_while_is_written_later(
 
     async with working(database, app):
         job = await factory.submit(conn, "work")
-        [ended] = await until_finished(conn, [job])
-    assert (ended["status"], ended["result"], runs) == ("succeeded", "done", [1])
+        [finished] = await until_finished(conn, [job])
+    assert (finished["status"], finished["result"], runs) == ("succeeded", "done", [1])
 
 
 async def test_a_slow_on_finish_causes_no_backlog_of_outcomes(
@@ -164,8 +164,8 @@ async def test_a_slow_on_finish_causes_no_backlog_of_outcomes(
 
     async with working(database, app, concurrency=4):
         jobs = await factory.submit_rows(conn, [{"kind": "work"}] * 60)
-        ended = await until_finished(conn, jobs, seconds=30)
-    assert {(job["status"], job["attempt"]) for job in ended} == {("succeeded", 1)}
+        finished = await until_finished(conn, jobs, seconds=30)
+    assert {(job["status"], job["attempt"]) for job in finished} == {("succeeded", 1)}
     assert max(seen) <= 4
 
 
@@ -211,8 +211,8 @@ async def test_an_on_finish_locks_no_row_that_a_whole_queue_needs(
         await asyncio.wait_for(inside.wait(), 10)
         await conn.execute("select from penstock.gate for update nowait")
         go_on.set()
-        [ended] = await until_finished(conn, [job])
-    assert ended["status"] == "succeeded"
+        [finished] = await until_finished(conn, [job])
+    assert finished["status"] == "succeeded"
 
 
 async def test_an_on_finish_that_hangs_is_stopped(
@@ -232,8 +232,8 @@ async def test_an_on_finish_that_hangs_is_stopped(
 
     async with working(database, app):
         job = await factory.submit(conn, "work")
-        [ended] = await until_finished(conn, [job])
-    assert ended["status"] == "failed"
+        [finished] = await until_finished(conn, [job])
+    assert finished["status"] == "failed"
 
 
 async def test_on_finish_for_a_locked_account_does_not_delay_others(
@@ -392,8 +392,8 @@ async def test_a_handler_has_time_to_clean_up(database: str, conn: asyncpg.Conne
 
         await eventually(running, "it to run")
         await conn.execute("select penstock.cancel_job($1)", job)
-        [ended] = await until_finished(conn, [job])
-    assert (ended["status"], cleaned) == ("cancelled", [1])
+        [finished] = await until_finished(conn, [job])
+    assert (finished["status"], cleaned) == ("cancelled", [1])
 
 
 async def test_an_emitted_value_is_written_as_it_was_then(
@@ -403,10 +403,10 @@ async def test_an_emitted_value_is_written_as_it_was_then(
 
     @app.job(queue="q")
     async def work(job: Job) -> None:
-        told = {"n": 1}
-        await job.emit(told)
-        told["n"] = 2
-        await job.emit(told)
+        emitted = {"n": 1}
+        await job.emit(emitted)
+        emitted["n"] = 2
+        await job.emit(emitted)
 
     await declare(database, app)
     job = await factory.submit(conn, "work")
@@ -448,7 +448,7 @@ async def test_outcomes_of_many_locked_accounts_do_not_delay_others(
             await held.execute("select from penstock.account order by id for no key update")
             go_on.set()
             for _ in range(5):
-                [ended] = await until_finished(conn, [await factory.submit(conn, "free")])
-                assert ended["status"] == "succeeded"
-        ended = await until_finished(conn, jobs)
-    assert {row["status"] for row in ended} == {"succeeded"}
+                [finished] = await until_finished(conn, [await factory.submit(conn, "free")])
+                assert finished["status"] == "succeeded"
+        finished = await until_finished(conn, jobs)
+    assert {row["status"] for row in finished} == {"succeeded"}

@@ -174,9 +174,9 @@ async def test_a_stage_or_step_without_a_name_is_refused(worker: Worker) -> None
     ],
 )
 async def test_invalid_arguments_of_a_stage_or_step_are_named(
-    worker: Worker, what: str, told: str
+    worker: Worker, what: str, message: str
 ) -> None:
-    with pytest.raises(Invalid, match=told):
+    with pytest.raises(Invalid, match=message):
         await worker.call("odd_words", what=what)
     assert worker.steps == {}
 

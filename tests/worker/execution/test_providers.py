@@ -190,12 +190,12 @@ async def test_each_fault_has_its_class_in_the_database_and_its_cost_is_kept(
             database, app(*((name, model, 1) for name in names), stall=STALL_SECONDS)
         ):
             jobs = [(await submit_many(conn, name, 1, {"answer": f"{name}."}))[0] for name in names]
-            ended = "select count(distinct job_id) from penstock.attempts where job_id = any ($1)"
+            settled = "select count(distinct job_id) from penstock.attempts where job_id = any ($1)"
 
-            async def all_ended() -> bool:
-                return bool(await conn.fetchval(ended, jobs) >= len(jobs))
+            async def all_settled() -> bool:
+                return bool(await conn.fetchval(settled, jobs) >= len(jobs))
 
-            await eventually(all_ended, "every attempt settles", seconds=STALL_SECONDS + 5)
+            await eventually(all_settled, "every attempt settles", seconds=STALL_SECONDS + 5)
         assert time.time() - began_at < STALL_SECONDS + 5
     for job, (fault, terms, cls, status, paid) in zip(jobs, FAULTS, strict=True):
         first = await conn.fetchrow(
@@ -216,9 +216,9 @@ async def test_a_silent_model_gets_the_jobs_whole_time_and_its_circuit_counts_it
         async with working(database, app(("model", model, 1), stall=None)):
             await conn.execute("select penstock.edit_queue('model', '{\"timeout_seconds\": 1}')")
             [job] = await submit(conn, 1)
-            ended = "select error, outcome, ended_at - started_at as took from penstock.attempts"
-            await eventually(lambda: _value(conn, f"select exists ({ended})"), "it is stopped")
-            first = await conn.fetchrow(ended)
+            settled = "select error, outcome, ended_at - started_at as took from penstock.attempts"
+            await eventually(lambda: _value(conn, f"select exists ({settled})"), "it is stopped")
+            first = await conn.fetchrow(settled)
     assert first
     assert first["error"]["class"] == "stalled"
     assert first["outcome"] == "retried"

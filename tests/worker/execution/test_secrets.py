@@ -42,14 +42,14 @@ async def test_nothing_a_job_carries_is_logged(
             for kind, payload in LOUD
             # The loop's debug mode prints the result of every task: of those that a handler makes,
             # which are the app's responsibility, and of the one that reads a process's last frame.
-            if not (debug and (payload.get("how") == "task" or kind == "tell_all_in_process"))
+            if not (debug and (payload.get("how") == "task" or kind == "report_all_in_process"))
         ]
         cancelled = await _submit(conn, "be_cancelled")
         odd = await submit(conn, "go_wrong", payload={"text": [MARK], MARK: MARK})
         await conn.execute("select penstock.cancel_job($1)", cancelled)
         rows = await until_finished(conn, [*jobs, cancelled, odd])
         release.set()
-        await until_finished(conn, [await _submit(conn, "tell_all")])
+        await until_finished(conn, [await _submit(conn, "report_all")])
         here.worker.stop()
         await here.ran()
     loop.set_debug(False)
@@ -67,10 +67,10 @@ async def test_nothing_a_job_carries_is_logged(
 
 
 LOUD: list[tuple[str, dict[str, Any]]] = [
-    ("tell_all", {}),
-    ("tell_all_in_thread", {}),
-    ("tell_all_in_process", {}),
-    ("tell_all_in_process", {"how": "raise"}),
+    ("report_all", {}),
+    ("report_all_in_thread", {}),
+    ("report_all_in_process", {}),
+    ("report_all_in_process", {"how": "raise"}),
     *(
         ("go_wrong", {"how": how})
         for how in ("raise", "group", "exit", "fail", "retry", "cancel", "result", "task")
