@@ -1,3 +1,3 @@
-"""The engine on a database of the test's own."""
+"""The engine on the test's own database."""
 
 from support.engine_fixtures import *  # noqa: F403  # fixtures, by their names

@@ -53,13 +53,13 @@ async def test_plans_and_accounts_are_made_and_changed(
         await engine.accounts.set_plan("u1", "gold")
 
 
-async def test_an_option_that_is_no_json_is_refused(engine: Engine) -> None:
+async def test_an_option_that_is_not_json_is_refused(engine: Engine) -> None:
     with pytest.raises(Invalid, match="options is not JSON") as caught:
         await engine.queues.declare("q", concurrency={1, 2})
     assert caught.value.field == "options"
 
 
-async def test_a_server_that_is_not_there_is_unavailable() -> None:
+async def test_an_unreachable_server_is_unavailable() -> None:
     with pytest.raises(Unavailable):
         await Engine.open("postgresql://nobody@127.0.0.1:1/none")
 
@@ -71,16 +71,16 @@ async def test_a_closed_engine_says_so(database: str) -> None:
         await engine.jobs.submit(NewJob(kind="k"))
 
 
-async def test_a_limit_that_cannot_be_had_now_says_so(
+async def test_a_limit_that_cannot_be_set_now_is_refused(
     engine: Engine, conn: asyncpg.Connection
 ) -> None:
-    """An app's open transaction has asked to cancel what a first limit would have to count."""
+    """An open transaction has asked to cancel a job that a first limit would have to count."""
     await engine.queues.declare("q")
     await engine.queues.declare_kind("q", "q")
     ticket = await engine.jobs.submit(NewJob(kind="q"))
     await engine.jobs.claim(await engine.workers.register("w"), "q", 1)
     async with conn.transaction():
         await engine.jobs.cancel(ticket.id, conn=conn)
-        with pytest.raises(Conflict, match="try again when it has ended") as told:
+        with pytest.raises(Conflict, match="try again when it has ended") as caught:
             await engine.queues.edit("q", concurrency=1)
-    assert told.value.code == "contended"
+    assert caught.value.code == "contended"

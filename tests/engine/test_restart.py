@@ -19,7 +19,7 @@ DEADLINE_SECONDS = 20
 
 
 async def work_a_little(dsn: str) -> list[UUID]:
-    """Three jobs: one succeeded, one backing off after an error, one running at the end."""
+    """Three jobs: one succeeded, one is backing off after an error, one still runs."""
     conn = await open_connection(dsn)
     await migrations.up(conn)
     await conn.close()
@@ -28,7 +28,7 @@ async def work_a_little(dsn: str) -> list[UUID]:
         await engine.queues.declare_kind("mark", "q")
         jobs = [NewJob(kind="mark", payload={"essay": n}) for n in range(3)]
         tickets = await engine.jobs.submit_many(jobs)
-        # So short that it has run out whenever somebody looks.
+        # So short that it has expired before any check.
         worker = await engine.workers.register("w", lease=timedelta(milliseconds=1))
         for outcome in (Succeeded({"score": 7}), Retry(Error("timeout", "too slow"))):
             [job] = await engine.jobs.claim(worker, "q", 1)
@@ -38,17 +38,17 @@ async def work_a_little(dsn: str) -> list[UUID]:
 
 
 def crash(home: Path) -> None:
-    """The power goes: no session is ended in order, nothing more is written."""
+    """A power failure: no session is closed properly, nothing more is written."""
     postmaster = int((home / "postgres" / "postmaster.pid").read_text().split()[0])
     os.kill(postmaster, signal.SIGQUIT)
     deadline = time.monotonic() + DEADLINE_SECONDS
     while Path(f"/proc/{postmaster}").exists():
-        assert time.monotonic() < deadline, "the server does not end"
+        assert time.monotonic() < deadline, "the server does not stop"
         os.sched_yield()
 
 
 async def test_the_queue_goes_on_after_a_crash_of_everything(tmp_path: Path) -> None:
-    """M2, F6, F11: jobs are rows in one Postgres, which has them when it comes back."""
+    """M2, F6, F11: jobs are rows in one Postgres, which has them after a restart."""
     home = tmp_path / "home"
     server = await asyncio.to_thread(Embedded.use, home)
     jobs = await work_a_little(server.dsn)
@@ -71,8 +71,8 @@ async def test_the_queue_goes_on_after_a_crash_of_everything(tmp_path: Path) -> 
             [job] = await engine.jobs.claim(worker, "q", 1)
             assert job.attempt == 2
             await engine.jobs.finish(worker, [(job, Succeeded(job.payload))])
-        ended = [await engine.jobs.read(job) for job in jobs]
-        assert [job["status"] for job in ended] == ["succeeded"] * 3
-        assert [job["result"] for job in ended[1:]] == [{"essay": 1}, {"essay": 2}]
+        finished = [await engine.jobs.read(job) for job in jobs]
+        assert [job["status"] for job in finished] == ["succeeded"] * 3
+        assert [job["result"] for job in finished[1:]] == [{"essay": 1}, {"essay": 2}]
         assert await engine.upkeep.check() == []
     await asyncio.to_thread(server.leave)

@@ -1,4 +1,4 @@
-"""A submit that wakes workers before the disk has the job: what it answers, and what it needs."""
+"""A submit that wakes workers before the job is on disk: its answer, and the rights it needs."""
 
 from urllib.parse import urlsplit
 
@@ -21,13 +21,13 @@ async def submitted(conn: asyncpg.Connection) -> int:
     return found
 
 
-async def test_it_answers_as_any_other(
+async def test_its_answer_is_that_of_any_submit(
     engine: Engine, conn: asyncpg.Connection, connect: Connect
 ) -> None:
     heard: list[object] = []
     ear = await connect()
     await factory.queue(conn)
-    await ear.add_listener("penstock_job", lambda *told: heard.append(told[-1]))
+    await ear.add_listener("penstock_job", lambda *args: heard.append(args[-1]))
     plain = await engine.jobs.submit(JOB)
     first = await engine.jobs.submit(JOB, wake="q", idempotency_key="k")
     again = await engine.jobs.submit(JOB, wake="q", idempotency_key="k")
@@ -41,14 +41,14 @@ async def test_it_answers_as_any_other(
         await engine.jobs.submit(NewJob(kind="q", priority=5000), wake="q")
     assert caught.value.field == "priority"
     await ear.execute("select 1")
-    assert heard == ["q", "q"], "neither a repetition nor a twin is news"
+    assert heard == ["q", "q"], "neither a repetition nor a twin wakes workers"
     assert await submitted(conn) == 3
 
 
 async def test_a_role_that_may_not_call_it_submits_in_the_other_way(
     stranger: str, conn: asyncpg.Connection
 ) -> None:
-    """As one that was granted its rights before there was such a procedure."""
+    """A role whose rights were granted before this procedure existed."""
     await factory.queue(conn)
     await conn.execute(f"grant execute on function penstock.submit_one to {_role(stranger)}")
     async with await Engine.open(stranger) as engine:
@@ -57,10 +57,10 @@ async def test_a_role_that_may_not_call_it_submits_in_the_other_way(
     assert await submitted(conn) == 2
 
 
-async def test_where_it_could_not_wait_it_accepts_nothing(
+async def test_if_it_could_not_wait_it_accepts_nothing(
     stranger: str, cluster: Cluster, conn: asyncpg.Connection
 ) -> None:
-    """A server whose owner keeps the log to himself: one job, and not one in either way."""
+    """A server that revoked pg_logical_emit_message: one job, and not one in either way."""
     await factory.queue(conn)
     await conn.execute(f"grant execute on function penstock.submit_one to {_role(stranger)}")
     await conn.execute(f"grant execute on procedure penstock.submit_waking to {_role(stranger)}")

@@ -1,4 +1,4 @@
-"""An engine for callers who cannot wait: each part of a call that may hang has an end."""
+"""An engine for callers who cannot wait: each part of a call that may hang has a limit."""
 
 import time
 from typing import Any
@@ -13,16 +13,16 @@ WITHIN_SECONDS = 0.3
 MOST_SECONDS = 5.0
 
 
-async def test_a_transaction_does_not_wait_for_a_connection_for_ever(database: str) -> None:
+async def test_a_transaction_does_not_wait_for_a_connection_without_limit(database: str) -> None:
     async with await Engine.open(database, max_connections=1) as engine, engine.transaction():
         begun = time.monotonic()
         with pytest.raises(Unavailable):
             async with engine.within(WITHIN_SECONDS).transaction():
-                pytest.fail("there is no connection to be had")
+                pytest.fail("no connection was available")
         assert time.monotonic() - begun < MOST_SECONDS
 
 
-async def test_a_transaction_does_not_wait_for_its_begin_for_ever(
+async def test_a_transaction_does_not_wait_for_its_begin_without_limit(
     database: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Afterwards the engine works with another connection."""
@@ -36,7 +36,7 @@ async def test_a_transaction_does_not_wait_for_its_begin_for_ever(
             begun = time.monotonic()
             with pytest.raises(Unavailable):
                 async with engine.within(WITHIN_SECONDS).transaction():
-                    pytest.fail("it has not begun")
+                    pytest.fail("the transaction did not begin")
             assert time.monotonic() - begun < MOST_SECONDS
         async with engine.transaction() as conn:
             assert await conn.fetchval("select 1") == 1

@@ -49,9 +49,9 @@ async def test_sound_books_add_up(conn: asyncpg.Connection) -> None:
     await books(conn)
     auditor = Auditor()
     for _ in range(2):
-        await auditor.look(conn, thorough=True)
+        await auditor.check(conn, thorough=True)
     await conn.execute("select penstock.grant_credits('a', 1)")
-    await auditor.look(conn, thorough=True)
+    await auditor.check(conn, thorough=True)
     assert (auditor.snapshots, auditor.lowest) == (3, {"a": 70})
 
 
@@ -77,8 +77,8 @@ async def test_what_is_wrong_with_the_books_is_found(
     """G1, G3, G4"""
     await books(conn)
     auditor = Auditor()
-    await auditor.look(conn, thorough=True)
+    await auditor.check(conn, thorough=True)
     for statement in (*OPEN, fault):
         await conn.execute(statement)
     with pytest.raises(AssertionError, match=cry):
-        await auditor.look(conn, thorough=True)
+        await auditor.check(conn, thorough=True)

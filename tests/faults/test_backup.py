@@ -121,7 +121,7 @@ async def test_a_restored_database_is_sound_and_late_workers_harm_nothing(
                 await _keys_are_good_again(on, lost)
                 print(f"restored in {took:.2f} s: {len(before)} kept, {len(lost)} since then lost")
                 assert old.popen.poll() is None
-                assert "Traceback" not in on.said()
+                assert "Traceback" not in on.logs()
                 assert_sound(on.server.dsn)
             finally:
                 backup.kill()

@@ -62,7 +62,7 @@ async def ends_once(on: Ground, jobs: list[UUID], gate: Path) -> None:
     gate.touch()  # noqa: ASYNC240  # a moment
     for row in await on.crew.until_finished(jobs):
         told = await on.conn.fetch("select * from penstock.attempts where job_id = $1", row["id"])
-        assert (row["status"], row["attempt"]) == ("succeeded", 1), f"{told}\n{on.said()}"
+        assert (row["status"], row["attempt"]) == ("succeeded", 1), f"{told}\n{on.logs()}"
 
 
 async def test_clocks_of_workers_and_servers_decide_nothing(tmp_path: Path, scale: Scale) -> None:
@@ -90,7 +90,7 @@ async def test_clocks_of_workers_and_servers_decide_nothing(tmp_path: Path, scal
         await ends_once(on, jobs, gate)
         assert await lost(on) == 0
         await on.drained()
-        assert "Traceback" not in on.said()
+        assert "Traceback" not in on.logs()
 
 
 async def _open(client: httpx.AsyncClient, job: UUID, token: str) -> httpx.Response:
@@ -125,8 +125,8 @@ async def test_a_server_whose_clock_is_set_goes_on(tmp_path: Path, scale: Scale)
                 await ends_once(on, [*jobs, short], gate)
                 assert await lost(on) == 0
             await _a_death_is_seen(on)
-            assert "the server's clock went forward by" in on.said()
-            assert "the server's clock went back by" in on.said()
+            assert "the server's clock went forward by" in on.logs()
+            assert "the server's clock went back by" in on.logs()
             await on.drained()
 
 

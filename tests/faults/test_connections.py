@@ -87,7 +87,7 @@ async def test_a_server_that_is_full_of_strangers(tmp_path: Path, scale: Scale) 
         new = Process(on.server.dsn, tmp_path, "new")
         on.crew.started.append(new)
         await asyncio.to_thread(new.popen.wait, 30)
-        assert "too many" in new.said or "remaining connection slots" in new.said
+        assert "too many" in new.log_text or "remaining connection slots" in new.log_text
         gate.touch()
 
         for conn in (*few, *many):
@@ -101,7 +101,7 @@ async def test_a_server_that_is_full_of_strangers(tmp_path: Path, scale: Scale) 
             assert (await outcomes(on.conn, job))[-1] == "succeeded"
         await on.drained()
         assert living.popen.poll() is None
-        assert "Traceback" not in on.said().replace(new.said, "")
+        assert "Traceback" not in on.logs().replace(new.log_text, "")
 
 
 async def _taken(on: Ground, jobs: list[uuid.UUID]) -> bool:

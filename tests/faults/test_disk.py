@@ -114,7 +114,7 @@ async def test_a_full_disk_refuses_and_comes_back(tmp_path: Path, scale: Scale) 
         assert set(told.codes) == {"disk_full"}
         await on.drained()
         assert all(worker.popen.poll() is None for worker in workers)
-        assert "Traceback" not in on.said()
+        assert "Traceback" not in on.logs()
 
 
 async def test_a_full_disk_of_the_log_stops_the_server_and_loses_nothing(
@@ -144,7 +144,7 @@ async def test_a_full_disk_of_the_log_stops_the_server_and_loses_nothing(
             assert set(told.statuses) <= {201, 503}
         assert "No space left on device" in on.server.log.read_text()
         await on.drained()
-        assert "Traceback" not in on.said()
+        assert "Traceback" not in on.logs()
 
 
 async def _write_log(on: Ground) -> None:
@@ -175,7 +175,7 @@ async def test_a_slow_disk_answers_late_and_never_early(tmp_path: Path, scale: S
         assert told.statuses[201] > 0
         assert told.soonest >= SLOW_SECONDS
         await on.drained(seconds=60)
-        assert "Traceback" not in on.said()
+        assert "Traceback" not in on.logs()
 
 
 async def test_workers_hear_of_a_job_before_the_disk_and_nobody_else_does(tmp_path: Path) -> None:
@@ -244,7 +244,7 @@ async def test_a_broken_disk_loses_nothing_that_was_answered_for(
             print(f"broken disk: {dict(told.statuses)}, back after {took:.2f} s")
             assert set(told.statuses) <= {201, 503}
         await on.drained()
-        assert "Traceback" not in on.said()
+        assert "Traceback" not in on.logs()
 
 
 async def _panicked(on: Ground) -> bool:

@@ -48,7 +48,7 @@ async def test_no_acknowledged_job_is_lost_when_the_standby_takes_over(
         await _old_primary(servers, site, callers[0])
     print(
         f"\nfirst accepted after a promotion: {max(firsts):.2f} s at most, of {len(firsts)};"
-        f" {sum(len(client.told) for client in callers)} acknowledged, {_doubts(callers)} in doubt,"
+        f" {sum(len(client.jobs) for client in callers)} acknowledged, {_doubts(callers)} in doubt,"
         f" {sum(client.replays for client in callers)} of them there"
     )
     assert max(firsts) < FIRST_SECONDS
@@ -150,7 +150,7 @@ def _first(callers: Sequence[Client], since: float) -> float:
 
 async def _end(servers: Pair, site: Programs, callers: Sequence[Client]) -> None:
     """All that was told is there, once, and ended once; no handler ran twice."""
-    told = {key: job for client in callers for key, job in client.told.items()}
+    told = {key: job for client in callers for key, job in client.jobs.items()}
 
     async def drained() -> bool:
         return bool(ask(servers.primary, "select count(*) = 0 from penstock.job"))

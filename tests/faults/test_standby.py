@@ -77,7 +77,7 @@ async def test_while_the_standby_hangs_nobody_hears_that_a_job_was_accepted(
             await asyncio.to_thread(servers.promote)
             await client.submit("k", NAP)
             over.set()
-        told = {key: job for one in callers for key, job in one.told.items()}
+        told = {key: job for one in callers for key, job in one.jobs.items()}
         conn = await asyncpg.connect(servers.primary.dsn)
         rows = await conn.fetch("select key, job_id::text from penstock.idempotency")
         await conn.close()
@@ -130,7 +130,7 @@ async def _one_cancelled_by_hand(servers: Pair, wake: str | None) -> None:
 
 
 async def _look(site: Programs, key: str, client: Client) -> httpx.Response:
-    return await client.get(f"{site.urls[0]}/v1/jobs/{client.told[key]}")
+    return await client.get(f"{site.urls[0]}/v1/jobs/{client.jobs[key]}")
 
 
 def _sessions(servers: Pair) -> int:
@@ -235,7 +235,7 @@ async def test_a_standby_that_was_behind_takes_over_and_what_is_left_is_sound(
             gate.touch()
             await eventually(lambda: _ended(servers, 1), "it ends", seconds=30)
             await eventually(lambda: _noted(tmp_path, "end", 2), "both handlers end", seconds=30)
-            assert "the database is on timeline 2, it was on 1" in worker.said
+            assert "the database is on timeline 2, it was on 1" in worker.log_text
         finally:
             worker.kill()
         [first, second] = noted_in(tmp_path, "start")

@@ -89,7 +89,7 @@ class Sampler:
             broken = await conn.fetch("select * from penstock.check()")
         assert not beyond, f"limits: {[dict(row) for row in beyond]}"
         assert not broken, f"invariants: {[dict(row) for row in broken]}"
-        await self._auditor.look(conn)
+        await self._auditor.check(conn)
 
     async def _look_for_stuck(self, conn: asyncpg.Connection) -> None:
         rows = await conn.fetch("select * from penstock.check_liveness($1)", STILL)

@@ -1,4 +1,4 @@
-"""A connection that may be cut at any moment, and is opened again for the next call."""
+"""A connection that may be cut at any moment, and is reopened for the next call."""
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -15,7 +15,7 @@ _GONE = (
     asyncpg.PostgresConnectionError,
     asyncpg.AdminShutdownError,
     asyncpg.CrashShutdownError,
-    asyncpg.CannotConnectNowError,  # it starts again
+    asyncpg.CannotConnectNowError,  # it restarts
     asyncpg.InterfaceError,
     asyncpg.InternalClientError,  # the driver's state after a cut at an odd moment
     OSError,
@@ -23,19 +23,19 @@ _GONE = (
 
 
 class Cut(Exception):  # noqa: N818  # named for what happened
-    """The connection is gone. Whether the last call took effect is not known."""
+    """The connection is lost. Whether the last call took effect is not known."""
 
 
 class Wire:
     def __init__(self, dsn: str, up: asyncio.Event | None = None) -> None:
         self._dsn = dsn
-        self._up = up  # unset while the server is known to be away: nobody knocks then
+        self._up = up  # unset while the server is known to be down: no connection is tried
         self._conn: asyncpg.Connection | None = None
-        self.cuts = 0  # calls whose outcome is not known
+        self.cuts = 0  # calls whose effect is not known
 
     @asynccontextmanager
     async def open(self) -> AsyncIterator[asyncpg.Connection]:
-        """The connection, a new one if need be; `Cut` when it breaks under what is inside."""
+        """The connection, a new one if necessary; `Cut` if it breaks during the block."""
         if self._up is not None:
             await self._up.wait()
         try:
@@ -49,7 +49,7 @@ class Wire:
             raise Cut from error
 
     def cut(self) -> None:
-        """No goodbye, in the middle of whatever it was."""
+        """Close it abruptly, in the middle of whatever it was doing."""
         if self._conn is not None:
             self._conn.terminate()
 

@@ -16,7 +16,7 @@ from sqlalchemy.orm import Session, scoped_session, sessionmaker
 
 @dataclass
 class Borrower:
-    """A connection inside a transaction that was begun by its owner, and how its owner ends it."""
+    """A connection inside a transaction that its owner began, and how its owner ends it."""
 
     conn: Any
     run: Callable[[str], Any]
@@ -35,15 +35,15 @@ Open = Callable[[str], AbstractAsyncContextManager[Borrower]]
 
 
 class OwnSession(Session):
-    """As apps and frameworks make one: a class of their own."""
+    """A subclass, as apps and frameworks make."""
 
 
 class OwnAsyncSession(AsyncSession):
-    """As apps and frameworks make one: a class of their own."""
+    """A subclass, as apps and frameworks make."""
 
 
 class Wrapped:
-    """What DB-API promises and no more, like Django's connection wrapper."""
+    """What DB-API guarantees and no more, like Django's connection wrapper."""
 
     def __init__(self, conn: Any) -> None:
         self.cursor = conn.cursor
@@ -93,7 +93,7 @@ async def from_dbapi(dsn: str) -> AsyncIterator[Borrower]:
 
 
 def from_sqlalchemy(make: Callable[[Any], Any]) -> Open:
-    """Of SQLAlchemy's blocking kinds; `make` gets the engine."""
+    """For SQLAlchemy's blocking kinds; `make` gets the engine."""
 
     @asynccontextmanager
     async def opened(dsn: str) -> AsyncIterator[Borrower]:
@@ -116,7 +116,7 @@ async def from_sqlalchemy_raw(dsn: str) -> AsyncIterator[Borrower]:
 
 
 def from_async_sqlalchemy(driver: str, make: Callable[[Any], Any]) -> Open:
-    """Of SQLAlchemy's kinds for an event loop."""
+    """For SQLAlchemy's kinds for an event loop."""
 
     @asynccontextmanager
     async def opened(dsn: str) -> AsyncIterator[Borrower]:
@@ -145,7 +145,7 @@ BORROWERS: dict[str, Open] = {
     "SQLAlchemy AsyncSession of the app's": from_async_sqlalchemy("asyncpg", OwnAsyncSession),
     "SQLAlchemy AsyncConnection": from_async_sqlalchemy("asyncpg", lambda e: e.connect()),
 }
-# Those that are used without an event loop.
+# The kinds that are used without an event loop.
 BLOCKING = [
     name for name in BORROWERS if "async" not in name.lower() and not name.startswith("asyncpg")
 ]

@@ -1,4 +1,4 @@
-"""A queue with a provider behind it, in one line each."""
+"""A queue with a provider, set up in one line each."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -44,7 +44,7 @@ async def end(
     address: str | None = None,
     delay: str | None = None,
 ) -> list[Row]:
-    """End these starts as the worker does when the provider fails so."""
+    """Finish these attempts as the worker does when the provider fails in this way."""
     outcome, effect = EFFECTS[cls]
     return await factory.finish(
         conn,
@@ -59,17 +59,17 @@ async def end(
     )
 
 
-async def fail(conn: asyncpg.Connection, worker: int, cls: str, **told: Any) -> UUID:
-    """Start the next job, and end it so."""
+async def fail(conn: asyncpg.Connection, worker: int, cls: str, **fields: Any) -> UUID:
+    """Start the next job, and let it fail in this way."""
     started = await factory.claim(conn, worker)
     assert len(started) == 1, f"{len(started)} started"
-    await end(conn, worker, started, cls, **told)
+    await end(conn, worker, started, cls, **fields)
     job: UUID = started[0]["id"]
     return job
 
 
 async def noticed(conn: asyncpg.Connection, trouble: str = "outage") -> None:
-    """Another job has just met it: the next one that does opens the circuit."""
+    """Let another job have the same failure just now: the next one opens the circuit."""
     await conn.execute(
         "update penstock.circuit set in_row = 1, row_trouble = $1, row_job = gen_random_uuid(),"
         " row_mixed = false where state = 'closed'",
@@ -78,7 +78,7 @@ async def noticed(conn: asyncpg.Connection, trouble: str = "outage") -> None:
 
 
 async def opened(conn: asyncpg.Connection, *, jobs: int = 3, **options: Any) -> int:
-    """A queue whose provider is away since now, with jobs in it; the worker that saw it."""
+    """A queue whose provider is unavailable from now on, with jobs; the worker that noticed it."""
     await factory.queue(conn, **options)
     worker = await factory.worker(conn, lease="100 days")
     await factory.submit_rows(conn, [{"kind": "q"}] * jobs)

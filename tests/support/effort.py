@@ -1,4 +1,4 @@
-"""What a call costs, counted by Postgres itself: rows, scans and pages; no times are taken."""
+"""The cost of a call, counted by Postgres: rows, scans and pages; no times are measured."""
 
 import json
 from dataclasses import dataclass
@@ -8,7 +8,7 @@ import asyncpg
 
 @dataclass
 class Work:
-    """What one call touched."""
+    """What one call read."""
 
     job_rows: int
     sequential_scans: int
@@ -62,7 +62,7 @@ async def counters(conn: asyncpg.Connection) -> dict[str, int]:
 async def fill(
     conn: asyncpg.Connection, jobs: int, *, accounts: int = 0, account: str | None = None
 ) -> None:
-    """Queue `jobs` jobs: of nobody, of one account, or of many in turn."""
+    """Queue `jobs` jobs: without an account, of one account, or of many in turn."""
     await conn.execute(
         "select count(*) from penstock.submit_many(array_fill('q'::text, array[$1::integer]),"
         " array_fill('{}'::jsonb, array[$1]),"

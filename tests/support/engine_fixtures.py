@@ -1,4 +1,4 @@
-"""An engine on the test's database, and a role that may do little there."""
+"""An engine on the test's database, and a role with few rights."""
 
 from collections.abc import AsyncIterator
 from urllib.parse import urlsplit
@@ -19,7 +19,7 @@ async def engine(database: str) -> AsyncIterator[Engine]:
 
 @pytest.fixture
 async def stranger(cluster: Cluster, database: str) -> AsyncIterator[str]:
-    """A role that may use nothing of ours but submit_job; its address."""
+    """A role that may only call submit_job; its address."""
     role = f"app_{uuid4().hex[:12]}"
     admin = await asyncpg.connect(cluster.superuser_dsn(urlsplit(database).path[1:]))
     await admin.execute(f"create role {role} login")

@@ -1,4 +1,4 @@
-"""Queues, jobs and workers in one line each, straight through the SQL functions."""
+"""Queues, jobs and workers in one line each, directly through the SQL functions."""
 
 import asyncio
 import json
@@ -23,7 +23,7 @@ async def queue(conn: asyncpg.Connection, name: str = "q", **options: Any) -> st
 
 
 async def plan(conn: asyncpg.Connection, name: str = "free", **options: Any) -> str:
-    """A plan, the default one unless it says otherwise; accounts are made at their first submit."""
+    """A plan, the default one unless stated otherwise; accounts are made at their first submit."""
     await conn.execute("select penstock.declare_plan($1, $2)", name, {"default": True} | options)
     return name
 
@@ -36,7 +36,7 @@ async def worker(
     queues: Sequence[str] | None = None,
     kinds: Sequence[str] | None = None,
 ) -> int:
-    """It serves these queues and kinds; None: any."""
+    """A worker that serves these queues and kinds; None: any."""
     number: int = await conn.fetchval(
         "select penstock.register_worker($1, $2::text::interval, $3, $4)",
         name,
@@ -90,7 +90,7 @@ async def finish(
     retry_after: str | None = None,
     address: str | None = None,
 ) -> list[Row]:
-    """End these starts, all the same way; a row (job_id, verdict, status) for each."""
+    """Finish these attempts, all in the same way; a row (job_id, verdict, status) for each."""
     n = len(started)
     rows: list[Row] = await conn.fetch(
         "select * from penstock.finish_jobs($1, $2, $3, $4, $5, $6, $7::text[]::interval[],"
@@ -121,7 +121,7 @@ async def status(conn: asyncpg.Connection, job: UUID) -> str:
 
 
 async def recover(conn: asyncpg.Connection) -> list[Row]:
-    """One pass of upkeep; a row (job_id, outcome, verdict, status) for each start it ended."""
+    """One pass of upkeep; a row (job_id, outcome, verdict, status) for each settled attempt."""
     rows: list[Row] = await conn.fetch("select * from penstock.recover_jobs()")
     return rows
 
@@ -148,7 +148,7 @@ async def call_back(
     error: dict[str, Any] | None = None,
     effect: str | None = None,
 ) -> str:
-    """What a function outside reports of one job; what became of it."""
+    """Send the callback of an outside function for one job; return its outcome."""
     answer: str = await conn.fetchval(
         "select outcome from penstock.resolve_callbacks($1, $2, $3, $4, $5, $6, p_effects => $7)",
         [job],
@@ -163,19 +163,19 @@ async def call_back(
 
 
 async def prune(conn: asyncpg.Connection) -> list[str]:
-    """What upkeep does in many passes: partitions for the coming days, none of the past."""
+    """Do what upkeep does in many passes: partitions for the coming days, none of the past."""
     await conn.execute("select penstock.make_partitions()")
     gone: list[str] = []
     while rows := await conn.fetch("select what from penstock.prune_history()"):
         gone.extend(row["what"] for row in rows)
-        assert len(gone) < 1_000, "pruning does not come to an end"
+        assert len(gone) < 1_000, "pruning does not finish"
     return gone
 
 
 async def drain(
     conn: asyncpg.Connection, worker: int, queue: str = "q", most: int = 1_000
 ) -> list[Any]:
-    """Run what is due, one job after the other; the `n` of their payloads, as they started."""
+    """Run due jobs one after the other; return the `n` of their payloads in the order of starts."""
     order: list[Any] = []
     while len(order) < most and (started := await claim(conn, worker, queue)):
         order.append(started[0]["payload"]["n"])
@@ -185,18 +185,18 @@ async def drain(
 
 @contextmanager
 def refused(status: int, code: str, field: str | None = None) -> Iterator[dict[str, Any]]:
-    """What is inside is refused with these; yields what else the refusal says, once it has."""
-    told: dict[str, Any] = {}
+    """The block is refused with these; yields the other fields of the error afterwards."""
+    detail: dict[str, Any] = {}
     with pytest.raises(asyncpg.PostgresError) as caught:
-        yield told
+        yield detail
     error = caught.value
     assert error.sqlstate == f"PS{status}", f"{error.sqlstate}: {error}"
-    told.update(json.loads(error.detail or "{}"), message=error.message, hint=error.hint)
-    assert (told["code"], told.get("field")) == (code, field), error.detail
+    detail.update(json.loads(error.detail or "{}"), message=error.message, hint=error.hint)
+    assert (detail["code"], detail.get("field")) == (code, field), error.detail
 
 
 async def contents(conn: asyncpg.Connection) -> dict[str, tuple[int, str]]:
-    """How many rows each table has, and a print of them: equal when nothing was written."""
+    """How many rows each table has, and a hash of them: equal when nothing was written."""
     tables = await conn.fetch(
         "select oid::regclass::text as name from pg_class"
         " where relnamespace = 'penstock'::regnamespace and relkind in ('r', 'p')"
@@ -214,7 +214,7 @@ async def contents(conn: asyncpg.Connection) -> dict[str, tuple[int, str]]:
 
 
 async def until_blocked(watcher: asyncpg.Connection, conn: asyncpg.Connection) -> None:
-    """Return when what runs on `conn` waits for a lock of someone else."""
+    """Return when the call on `conn` waits for another session's lock."""
     pid = conn.get_server_pid()
     await eventually(lambda: watcher.fetchval(_IS_BLOCKED, pid), "it waits for a lock")
 
@@ -222,13 +222,13 @@ async def until_blocked(watcher: asyncpg.Connection, conn: asyncpg.Connection) -
 async def until_blocked_or_done(
     watcher: asyncpg.Connection, conn: asyncpg.Connection, task: asyncio.Task[Any]
 ) -> None:
-    """The same for a `task` that may also have given up on what it could not lock."""
+    """The same for a `task` that may also have given up waiting for the lock."""
     pid = conn.get_server_pid()
 
     async def settled() -> bool:
         return task.done() or bool(await watcher.fetchval(_IS_BLOCKED, pid))
 
-    await eventually(settled, "it waits for a lock, or has ended")
+    await eventually(settled, "it waits for a lock, or has returned")
 
 
 _IS_BLOCKED = "select pg_blocking_pids($1) <> '{}'"

@@ -1,7 +1,7 @@
-"""Sessions brought into a chosen order: start a call, see it wait for another's lock, go on.
+"""Sessions in a chosen order: start a call, see it wait for another's lock, go on.
 
-No sleeps for a duration: a step is over when its call has ended or when Postgres says that its
-session waits for a lock of another one.
+No sleeps for a fixed time: a step is over when its call has returned or when Postgres reports that
+its session waits for a lock of another one.
 """
 
 import asyncio
@@ -17,14 +17,14 @@ POLL_SECONDS = 0.005
 
 
 class Step(Generic[T]):
-    """A call under way on a connection of its own; await it for its answer."""
+    """A call under way on its own connection; await it for its answer."""
 
     def __init__(self, conn: asyncpg.Connection, call: Coroutine[Any, Any, T]) -> None:
         self._pid = conn.get_server_pid()
         self._task = asyncio.ensure_future(call)
 
     async def waits(self, watcher: asyncpg.Connection) -> bool:
-        """Whether it comes to wait for another session's lock before it ends."""
+        """Whether it begins to wait for another session's lock before it returns."""
         async with asyncio.timeout(DEADLINE_SECONDS):
             while not self._task.done():
                 if await watcher.fetchval("select pg_blocking_pids($1) <> '{}'", self._pid):

@@ -1,4 +1,4 @@
-"""This program's schema with one more migration, for tests of what moves between two numbers."""
+"""This program's schema with one more migration, for tests of upgrades and downgrades."""
 
 from dataclasses import replace
 

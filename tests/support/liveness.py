@@ -1,4 +1,4 @@
-"""What check_liveness finds, and workers that would take a job, in one line each."""
+"""Rows of check_liveness, and workers that would take a job, in one line each."""
 
 from datetime import timedelta
 
@@ -41,7 +41,7 @@ async def standing(
     kinds: list[str] | None = None,
     accepting: list[str] | None = None,
 ) -> int:
-    """A worker that stays, and would take one more job of these queues."""
+    """A standing worker that would take one more job of these queues."""
     worker = await factory.worker(conn, name, lease="100 days", kinds=kinds)
     await conn.execute("update penstock.worker set locks = true where id = $1", worker)
     await beat(conn, worker, accepting)
@@ -54,7 +54,7 @@ async def beat(conn: asyncpg.Connection, worker: int, accepting: list[str] | Non
 
 
 async def accept(conn: asyncpg.Connection, clock: Clock, worker: int, seconds: int) -> None:
-    """Let so much time pass, in which the worker beats and upkeep runs."""
+    """Let this much time pass, in which the worker beats and upkeep runs."""
     while seconds > 0:
         step = min(BEAT_SECONDS, seconds)
         await passes(conn, clock, step)
@@ -63,6 +63,6 @@ async def accept(conn: asyncpg.Connection, clock: Clock, worker: int, seconds: i
 
 
 async def passes(conn: asyncpg.Connection, clock: Clock, seconds: float) -> None:
-    """So much time, at whose end upkeep has just measured the queues."""
+    """Let this much time pass; upkeep has just measured the queues at its end."""
     await clock.advance(f"{seconds}s")
     await conn.execute("update penstock.measured set at = penstock.clock()")

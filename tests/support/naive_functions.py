@@ -1,8 +1,8 @@
-"""Naive variants of our functions, for tests that show what goes wrong without a line.
+"""Naive variants of Penstock's functions, for tests that show what a line of them prevents.
 
 Each is the function's own source with a small edit, loaded into one test's database. A test runs
-twice, `ours` and `naive`, and says of the second that the bad thing happens: so it is known to
-catch it. An edit that no longer fits the source fails at once.
+twice, `ours` and `naive`, and asserts that the second run goes wrong: so the test is known to
+detect it. An edit that no longer fits the source fails at once.
 """
 
 import re
@@ -34,7 +34,7 @@ async def spoil(conn: asyncpg.Connection, function: str, *edits: tuple[str, str]
     assert found, f"there is no function {function}"
     source = found[0]
     for old, new in edits:
-        assert old in source, f"{function} does not say {old!r} any more"
+        assert old in source, f"{function} does not contain {old!r} any more"
         source = source.replace(old, new)
     await conn.execute(source)
 

@@ -1,4 +1,4 @@
-"""Jobs of a queue against a provider in simulated time: what its circuit makes of it.
+"""Jobs of a queue against a provider in simulated time: how its circuit reacts.
 
 Time is the database's test clock, moved from one event to the next; nothing waits.
 """
@@ -24,7 +24,7 @@ REFUSAL_SECONDS = 0.01
 
 @dataclass(frozen=True)
 class Reply:
-    """How a call comes out: after how long, and the class of its failure (None: an answer)."""
+    """How a call ends: after how long, and the class of its failure (None: an answer)."""
 
     seconds: float
     failure: str | None = None
@@ -54,7 +54,7 @@ class Run:
         return self.answered.total()
 
     async def until(self, seconds: float) -> None:
-        """Run jobs until then; what is under way at that moment is released."""
+        """Run jobs until then; attempts under way at that moment are released."""
         await self.clock.freeze()
         worker = await factory.worker(self.conn, f"w{self.now}", lease="100 days")
         order = itertools.count()
@@ -106,7 +106,7 @@ def half_up(
 
 
 def room_for(capacity: int) -> Callable[[Run, Row], Reply]:
-    """A provider that refuses what is beyond its capacity."""
+    """A provider that refuses calls beyond its capacity."""
 
     def provider(run: Run, _: Row) -> Reply:
         if sum(reply.failure is None for reply in run.under_way.values()) < capacity:
@@ -119,7 +119,7 @@ def room_for(capacity: int) -> Callable[[Run, Row], Reply]:
 def hangs_for(
     account: str, failure: str = "stalled", seconds: float = 20
 ) -> Callable[[Run, Row], Reply]:
-    """A provider that is well, but for the jobs of one account."""
+    """A provider that works, except for the jobs of one account."""
 
     def provider(run: Run, row: Row) -> Reply:
         if row["account"] == account:

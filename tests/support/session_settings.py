@@ -12,7 +12,7 @@ Of = Literal["database", "role"]
 
 @contextmanager
 def sessions_with(dsn: str, of: Of, **settings: str) -> Iterator[None]:
-    """For every session of this database that begins inside the block; of a role: for its own."""
+    """For every session of this database that begins inside the block; for a role: its own."""
     _alter(dsn, of, settings)
     yield
     _alter(dsn, of, dict.fromkeys(settings))

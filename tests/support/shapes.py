@@ -17,7 +17,7 @@ class Scale(Protocol):
 
 @dataclass
 class Done:
-    """How a command ended, and what it printed."""
+    """The exit code and output of a command."""
 
     code: int
     out: str

@@ -1,4 +1,4 @@
-"""Waiting for what is about to happen: a condition with a deadline, never a duration."""
+"""Waiting for an event: a condition with a deadline, never a fixed time."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -13,9 +13,9 @@ async def eventually(
     seconds: float = 10,
     poll: float = POLL_SECONDS,
 ) -> None:
-    """Return when `condition` answers something true; fail with `what` at the deadline.
+    """Return when `condition` is true; fail with `what` at the deadline.
 
-    `poll`: seconds between two looks; longer where a look costs those who work on it.
+    `poll`: seconds between two checks; longer if a check costs the tested programs much.
     """
     try:
         async with asyncio.timeout(seconds):

@@ -18,7 +18,7 @@ ODD_AMOUNTS = [0, -1, 10**12 + 1, 2**63, 2**70, 1.5, 5.0, True, "5", None, float
 async def test_an_odd_amount_is_refused_by_name(
     engine: Engine, conn: asyncpg.Connection, amount: Any
 ) -> None:
-    """G1: before the driver would stumble over it."""
+    """G1: before the driver would fail on it."""
     for call in (
         engine.accounts.grant("u1", amount),
         engine.accounts.deduct("u1", amount, ref="r"),
@@ -31,7 +31,7 @@ async def test_an_odd_amount_is_refused_by_name(
     assert await conn.fetchval("select count(*) from penstock.ledger") == 0
 
 
-async def test_the_largest_amount_is_taken(engine: Engine) -> None:
+async def test_the_largest_amount_is_accepted(engine: Engine) -> None:
     answer = await engine.accounts.grant("u1", 10**12)
     assert answer["balance"] == 10**12
 
@@ -86,7 +86,7 @@ async def test_the_ledger_goes_page_by_page(engine: Engine) -> None:
 async def test_credits_move_in_the_callers_transaction(
     engine: Engine, database: str, driver: str
 ) -> None:
-    """G1, G19: whatever driver it is of."""
+    """G1, G19: with any driver."""
     await engine.accounts.grant("u1", 10)
     async with BORROWERS[driver](database) as own:
         accounts = engine.accounts
@@ -125,7 +125,7 @@ async def test_a_split_request_is_read_in_any_driver(
     assert (await engine.accounts.show("u1"))["balance"] == 7
 
 
-async def test_many_are_a_batch_only_if_they_are_told_so(engine: Engine) -> None:
+async def test_many_jobs_are_a_batch_only_if_asked_for(engine: Engine) -> None:
     await engine.queues.declare("q")
     await engine.queues.declare_kind("k", "q")
     jobs = [NewJob(kind="k"), NewJob(kind="k")]

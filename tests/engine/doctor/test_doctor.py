@@ -1,4 +1,4 @@
-"""The doctor: each finding, on a server that gives reason for it."""
+"""The doctor: each finding, on a server that has its problem."""
 
 from collections.abc import Callable
 from datetime import datetime, timedelta
@@ -49,10 +49,10 @@ async def found(dsn: str) -> dict[str, Finding]:
     return {finding.name: finding async for finding in examine(Settings(dsn=dsn))}
 
 
-async def test_a_sound_database_is_well_in_every_respect(migrated: str) -> None:
+async def test_a_sound_database_has_only_ok_findings(migrated: str) -> None:
     findings = await found(migrated)
     assert list(findings) == CHECKS
-    durability = findings.pop("durability")  # our test server trades it for speed
+    durability = findings.pop("durability")  # the test server gives it up for speed
     assert durability.level == "bad"
     assert "fsync is off: a crash of the machine can destroy the whole database" in (
         durability.message
@@ -65,7 +65,7 @@ async def test_a_sound_database_is_well_in_every_respect(migrated: str) -> None:
     assert findings["disk"].message == "the server's disk cannot be checked from here"
 
 
-async def test_a_server_that_is_not_there_is_the_only_finding() -> None:
+async def test_an_unreachable_server_is_the_only_finding() -> None:
     dsn = "postgresql://u:open-sesame@127.0.0.1:1/jobs"
     findings = await found(dsn)
     assert list(findings) == ["connection"]
@@ -79,7 +79,7 @@ async def test_a_server_that_is_not_there_is_the_only_finding() -> None:
     assert "open-sesame" not in repr(findings)
 
 
-async def test_whatever_keeps_it_from_connecting_comes_with_advice(database: str) -> None:
+async def test_every_failure_to_connect_has_advice(database: str) -> None:
     for dsn, advice in (
         (database.replace(OWNER, "stranger", 1), "pg_hba.conf"),
         ("postgresql://u@nowhere.invalid/jobs", "spelt right"),
@@ -92,7 +92,7 @@ async def test_whatever_keeps_it_from_connecting_comes_with_advice(database: str
         assert finding.advice
 
 
-async def test_a_database_without_schema_is_told_what_to_do(blank: str) -> None:
+async def test_a_database_without_schema_has_advice(blank: str) -> None:
     findings = await found(blank)
     assert findings["schema"] == Finding(
         "schema", "bad", "The database has no Penstock schema yet", "Run `penstock migrate up`."
@@ -116,7 +116,7 @@ async def test_a_database_without_schema_is_told_what_to_do(blank: str) -> None:
         ),
     ],
 )
-async def test_a_schema_that_no_use_of_this_program_mends_is_bad(
+async def test_a_schema_that_this_program_cannot_repair_is_bad(
     migrated: str, *, embedded: bool, change: str, message: str, advice: str
 ) -> None:
     """The embedded one too: elsewhere its schema is installed at the first use."""
@@ -129,7 +129,7 @@ async def test_a_schema_that_no_use_of_this_program_mends_is_bad(
     await conn.close()
 
 
-async def test_a_transaction_pooler_is_seen_and_all_else_is_looked_at_through_it(
+async def test_a_transaction_pooler_is_found_and_all_checks_work_through_it(
     database: str,
 ) -> None:
     async with pooled(database) as dsn:
@@ -175,7 +175,7 @@ async def test_settings_of_sessions_are_named_with_their_source(  # noqa: PLR091
 
 
 async def test_triggers_that_do_not_run_are_bad(cluster: Cluster, database: str) -> None:
-    """Only a superuser can say so, and only the ledger's own trigger keeps it from changes."""
+    """Only a superuser can set this, and only the ledger's own trigger protects it from changes."""
     admin = cluster.superuser_dsn(urlsplit(database).path[1:])
     with sessions_with(admin, "database", session_replication_role="replica"):
         finding = (await found(database))["settings"]
@@ -183,7 +183,7 @@ async def test_triggers_that_do_not_run_are_bad(cluster: Cluster, database: str)
     assert "nothing keeps the ledger from being changed" in finding.message
 
 
-async def test_a_stranger_that_keeps_a_lock_of_ours_is_named(
+async def test_a_strange_session_that_keeps_a_lock_of_penstock_is_named(
     database: str, conn: asyncpg.Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sessions, "LONG_SECONDS", 0.01)
@@ -217,21 +217,21 @@ async def test_transactions_that_stay_open_are_named(
         (("NEWEST", 1), "version", "warning"),
     ],
 )
-async def test_what_is_over_a_limit_is_told(
+async def test_a_value_over_its_limit_is_reported(
     database: str, monkeypatch: pytest.MonkeyPatch, limit: tuple[str, float], check: str, level: str
 ) -> None:
     monkeypatch.setattr(server, *limit)
     assert (await found(database))[check].level == level
 
 
-async def test_the_disk_of_an_embedded_database_is_looked_at(
+async def test_the_disk_of_an_embedded_database_is_checked(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert (await server.disk(tmp_path)).level == "ok"
-    for free, level, said in ((1024**3, "warning", "1 GB free"), (1024**2, "bad", "1 MB free")):
+    for free, level, words in ((1024**3, "warning", "1 GB free"), (1024**2, "bad", "1 MB free")):
         monkeypatch.setattr("shutil.disk_usage", _free(free))
         finding = await server.disk(tmp_path)
-        assert (finding.level, finding.message) == (level, f"{said} for {tmp_path}")
+        assert (finding.level, finding.message) == (level, f"{words} for {tmp_path}")
 
 
 def _free(size: int) -> Callable[[Path], SimpleNamespace]:
@@ -243,18 +243,16 @@ async def test_a_superuser_is_a_warning(cluster: Cluster, database: str) -> None
     assert (finding.level, "is a superuser" in finding.message) == ("warning", True)
 
 
-async def test_a_role_that_lacks_rights_is_told_which(stranger: str) -> None:
+async def test_missing_rights_of_a_role_are_named(stranger: str) -> None:
     findings = await found(stranger)
     assert findings["rights"].level == "bad"
     assert "may not execute" in findings["rights"].message
     assert "grant execute on all routines" in str(findings["rights"].advice)
-    assert findings["check"].level == "bad", "what cannot be looked at is no good sign"
+    assert findings["check"].level == "bad", "a check that is not possible is not ok"
     assert str(findings["check"].advice).startswith("Grant it: `grant usage on schema penstock")
 
 
-async def test_a_role_that_may_see_nothing_is_told_what_it_needs(
-    cluster: Cluster, database: str
-) -> None:
+async def test_a_role_without_any_right_has_advice(cluster: Cluster, database: str) -> None:
     role = f"app_{uuid4().hex[:12]}"
     admin = await asyncpg.connect(cluster.superuser_dsn(urlsplit(database).path[1:]))
     await admin.execute(f"create role {role} login")
@@ -287,7 +285,7 @@ async def test_a_handler_that_blocks_its_worker_is_named_with_its_line(
         assert "asyncio.to_thread" in str(finding.advice)
 
 
-async def test_jobs_that_nobody_starts_are_bad_and_paused_queues_a_warning(
+async def test_jobs_that_no_worker_starts_are_bad_and_paused_queues_a_warning(
     database: str, conn: asyncpg.Connection
 ) -> None:
     await factory.queue(conn, "a")
@@ -365,7 +363,7 @@ async def test_a_broken_invariant_is_bad(database: str, conn: asyncpg.Connection
 
 
 @pytest.mark.unsound
-async def test_a_check_that_takes_too_long_is_left_for_later(
+async def test_a_check_that_takes_too_long_is_skipped_with_advice(
     database: str, conn: asyncpg.Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await conn.execute(

@@ -1,4 +1,4 @@
-"""The doctor reports what stands still, with since when and what to do; and nothing that moves."""
+"""The doctor reports what stands still, since when, and what to do; and nothing that moves."""
 
 from types import SimpleNamespace
 
@@ -41,7 +41,7 @@ async def test_a_job_that_stands_still_is_named(
     assert "blocks the event loop" in str(finding.advice)
 
 
-async def test_what_moves_between_two_looks_is_not_reported(
+async def test_a_job_that_moves_between_two_checks_is_not_reported(
     database: str, conn: asyncpg.Connection, clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await factory.queue(conn)
@@ -73,7 +73,7 @@ async def test_only_the_first_of_many_are_listed(
     assert last.message == "and 2 more findings like this"
 
 
-async def test_a_database_that_takes_too_long_says_so(
+async def test_a_check_that_takes_too_long_is_reported(
     database: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(liveness, "ANSWER_SECONDS", 0.001)

@@ -1,4 +1,4 @@
-"""JSON on its way to the database: what cannot be stored is refused here, by name."""
+"""JSON for the database: values that cannot be stored are refused here, by name."""
 
 import json
 from datetime import UTC, datetime
@@ -22,7 +22,7 @@ from penstock.errors import Invalid
         [],
     ],
 )
-def test_what_json_can_say_comes_back_as_it_was(value: Any) -> None:
+def test_json_values_are_encoded_without_change(value: Any) -> None:
     assert json.loads(encode(value, "payload")) == value
 
 
@@ -62,7 +62,7 @@ IMPOSSIBLE: dict[str, tuple[Any, str]] = {
 
 
 @pytest.mark.parametrize("what", IMPOSSIBLE)
-def test_what_postgres_cannot_store_is_refused_without_repeating_it(what: str) -> None:
+def test_a_value_that_postgres_cannot_store_is_refused_without_quoting_it(what: str) -> None:
     """Personal data stays out of messages, and so out of logs."""
     value, says = IMPOSSIBLE[what]
     with pytest.raises(Invalid, match=says) as caught:
@@ -90,7 +90,7 @@ def test_texts_that_can_be_stored_pass(text: str | None) -> None:
 @pytest.mark.parametrize(
     ("text", "says"), [("a\x00b", "NUL"), ("a\ud800", "surrogate"), (5, "not int"), (b"x", "bytes")]
 )
-def test_texts_that_cannot_are_refused_by_name(text: Any, says: str) -> None:
+def test_texts_that_cannot_be_stored_are_refused_by_name(text: Any, says: str) -> None:
     with pytest.raises(Invalid, match=says) as caught:
         refuse_nul(text, "topic", index=1)
     assert (caught.value.code, caught.value.field) == ("invalid_job", "topic")

@@ -1,4 +1,4 @@
-"""What is said of a value that is not JSON."""
+"""Messages about a value that is not JSON."""
 
 from typing import Any
 
@@ -30,13 +30,13 @@ ALLOWED = "it may be a dict with text for keys, a list, a text, a number, True, 
         ({"x" * 51: object}, f"result[…] is a type; {ALLOWED}"),
     ],
 )
-def test_it_is_said_where_and_what_is_allowed(value: Any, said: str) -> None:
+def test_the_message_has_the_location_and_what_is_allowed(value: Any, message: str) -> None:
     with pytest.raises(Invalid) as caught:
         encode(value, "result")
-    assert caught.value.message == f"result is not JSON: {said}"
+    assert caught.value.message == f"result is not JSON: {message}"
 
 
-def test_a_forgotten_await_is_said_as_such() -> None:
+def test_a_forgotten_await_is_named() -> None:
     call = rubric()
     assert odd_part({"rubric": call}, "result") == (
         "result.rubric is a coroutine of `rubric`, which nobody awaited: write `await` before the"

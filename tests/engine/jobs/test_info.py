@@ -16,12 +16,12 @@ from penstock.http.schemas import answers
 from support.clock import Clock
 
 NOON = datetime(2030, 1, 1, 12, tzinfo=UTC)
-# What only operators are shown, about one job (rows.sql, `inspect_job`).
+# Fields that only operators see, about one job (rows.sql, `inspect_job`).
 OPERATORS = {"worker", "dedupe_key", "expires_at", "has_result", "steps"}
 
 
 async def a_finished_job(engine: Engine, clock: Clock) -> JobInfo:
-    """One that succeeded in its second attempt."""
+    """A job that succeeded in its second attempt."""
     await clock.freeze(NOON)
     await engine.queues.declare("q")
     await engine.queues.declare_kind("k", "q")
@@ -56,7 +56,7 @@ async def test_each_reader_gets_job_infos_with_equal_fields(engine: Engine, cloc
     for seen in (listed, inspected):
         for name in seen.keys() - OPERATORS:
             assert getattr(seen, name) == getattr(job, name), name
-    # A list in the short form says of the rest what a job without it would say.
+    # In the short form of a list, missing fields are those of a job without them.
     assert (listed.result, listed.attempts, listed.metadata) == (None, [], {})
 
 

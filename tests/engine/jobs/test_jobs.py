@@ -36,7 +36,7 @@ NOBODY = UUID(int=7)
 
 
 async def started(engine: Engine, account: str | None = None) -> tuple[int, Claimed]:
-    """A worker that runs the one job there is."""
+    """A worker that runs the only job."""
     await engine.queues.declare("q")
     await engine.queues.declare_kind("k", "q")
     worker = await engine.workers.register("w")
@@ -113,7 +113,7 @@ async def test_many_jobs_are_accepted_in_one_call_and_answered_in_order(engine: 
         await engine.jobs.submit_many([])
 
 
-async def test_an_idempotency_key_is_remembered_by_its_holder(engine: Engine) -> None:
+async def test_an_idempotency_key_belongs_to_its_holder(engine: Engine) -> None:
     await engine.queues.declare("q")
     await engine.queues.declare_kind("k", "q")
     first = await engine.jobs.submit(NewJob(kind="k"), idempotency_key="i", scope="alice")
@@ -126,7 +126,7 @@ async def test_an_idempotency_key_is_remembered_by_its_holder(engine: Engine) ->
     assert caught.value.code == "idempotency_key_reused"
 
 
-async def test_outcomes_of_one_worker_go_together(engine: Engine) -> None:
+async def test_outcomes_of_one_worker_are_written_together(engine: Engine) -> None:
     await engine.queues.declare("q")
     await engine.queues.declare_kind("k", "q")
     worker = await engine.workers.register("w")
@@ -141,8 +141,8 @@ async def test_outcomes_of_one_worker_go_together(engine: Engine) -> None:
         Snoozed(timedelta(0)),
         Released(),
     ]
-    told = await engine.jobs.finish(worker, list(zip(jobs, outcomes, strict=True)))
-    by_id = {verdict.job_id: verdict for verdict in told}
+    answers = await engine.jobs.finish(worker, list(zip(jobs, outcomes, strict=True)))
+    by_id = {verdict.job_id: verdict for verdict in answers}
     assert [by_id[job.id].status for job in jobs] == [
         JobStatus.SUCCEEDED,
         JobStatus.FAILED,
@@ -156,7 +156,7 @@ async def test_outcomes_of_one_worker_go_together(engine: Engine) -> None:
     ]
 
 
-async def test_a_claim_tries_twice_where_a_submitter_holds_the_account(
+async def test_a_claim_tries_twice_when_a_submitter_has_locked_the_account(
     engine: Engine, connect: Connect
 ) -> None:
     await engine.queues.declare("q")
@@ -174,11 +174,12 @@ async def test_a_claim_tries_twice_where_a_submitter_holds_the_account(
             return claim.done() or bool(await watcher.fetchval(blocked))
 
         await eventually(settled, "the second try waits for the account")
-    # It was waiting, 100 ms at most; committed in time it has the job, else the next claim has.
+    # It waits 100 ms at most. If the commit came in time it has the job, otherwise the next claim
+    # has.
     assert await claim or await engine.jobs.claim(worker, "q", 1)
 
 
-async def test_a_limit_that_comes_while_a_job_runs_does_not_keep_it_from_ending(
+async def test_a_new_limit_does_not_keep_a_running_job_from_finishing(
     engine: Engine, conn: asyncpg.Connection
 ) -> None:
     """G8"""
@@ -192,23 +193,23 @@ async def test_a_limit_that_comes_while_a_job_runs_does_not_keep_it_from_ending(
     assert await conn.fetchval("select max(running) from penstock.account") == 0
 
 
-async def test_a_start_is_handed_over_and_called_back(engine: Engine) -> None:
+async def test_an_attempt_is_dispatched_and_called_back(engine: Engine) -> None:
     worker, job = await started(engine)
     assert await engine.callbacks.hand_over(worker, job, "a token long enough") == "done"
     assert (await engine.jobs.read(job.id))["status"] == "awaiting"
-    said: dict[str, Any] = {
+    report: dict[str, Any] = {
         "attempt": 1,
         "token": "a token long enough",
         "outcome": "succeeded",
     }
-    told = await engine.callbacks.resolve(
+    answers = await engine.callbacks.resolve(
         [
-            Item(**{**said, "job_id": job.id, "token": "some other token", "result": "0"}),
-            Item(**said, job_id=job.id, result='{"image": 1}'),
-            Item(**said, job_id=NOBODY, result="0"),
+            Item(**{**report, "job_id": job.id, "token": "some other token", "result": "0"}),
+            Item(**report, job_id=job.id, result='{"image": 1}'),
+            Item(**report, job_id=NOBODY, result="0"),
         ]
     )
-    assert sorted(told, key=lambda item: item.outcome) == [
+    assert sorted(answers, key=lambda item: item.outcome) == [
         Resolved(job.id, "accepted"),
         Resolved(job.id, "invalid"),
         Resolved(NOBODY, "unknown"),
@@ -216,7 +217,7 @@ async def test_a_start_is_handed_over_and_called_back(engine: Engine) -> None:
     assert (await engine.jobs.read(job.id))["result"] == {"image": 1}
 
 
-async def test_a_job_is_cancelled_and_done_again(engine: Engine) -> None:
+async def test_a_job_is_cancelled_and_submitted_again(engine: Engine) -> None:
     worker, job = await started(engine)
     assert (await engine.jobs.cancel(job.id))["cancel_requested"] is True
     await engine.jobs.finish(worker, [(job, Retry(OOPS))])
@@ -231,10 +232,10 @@ async def test_a_job_is_cancelled_and_done_again(engine: Engine) -> None:
         await engine.jobs.retry(UUID(again["id"]))
 
 
-async def test_workers_are_woken_by_name(engine: Engine, connect: Connect) -> None:
+async def test_workers_are_woken_by_queue(engine: Engine, connect: Connect) -> None:
     ear = await connect()
     heard: list[object] = []
-    await ear.add_listener("penstock_job", lambda *told: heard.append(told[-1]))
+    await ear.add_listener("penstock_job", lambda *args: heard.append(args[-1]))
     await engine.jobs.wake(["q", "other"])
     await ear.execute("select 1")
     assert sorted(map(str, heard)) == ["other", "q"]

@@ -1,4 +1,4 @@
-"""How a start ended, as the columns that finish_jobs takes."""
+"""Outcomes of an attempt, as the columns that finish_jobs takes."""
 
 from datetime import timedelta
 from typing import get_args

@@ -1,4 +1,4 @@
-"""What a caller in Python can get wrong, refused before or by the database, always by name."""
+"""Mistakes of a caller in Python, refused before or by the database, always by name."""
 
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -77,7 +77,7 @@ async def ready(engine: Engine) -> Engine:
 async def test_a_bad_job_is_refused_by_name_and_leaves_no_trace(
     ready: Engine, conn: asyncpg.Connection, wrong: str
 ) -> None:
-    """The same alone and in a batch, which says which it was."""
+    """The same alone and in a batch; for a batch with the number of the job."""
     changes, kind, code, field = BAD[wrong]
     good = NewJob(kind="k")
     bad = replace(good, **changes)
@@ -100,7 +100,7 @@ async def test_a_bad_idempotency_key_is_refused(ready: Engine, key: str) -> None
     assert (caught.value.code, caught.value.field) == ("invalid_job", "idempotency_key")
 
 
-async def test_a_result_that_cannot_be_stored_is_refused_and_can_be_told_otherwise(
+async def test_a_result_that_cannot_be_stored_is_refused_and_another_outcome_accepted(
     ready: Engine,
 ) -> None:
     worker = await ready.workers.register("w")

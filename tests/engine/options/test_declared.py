@@ -1,4 +1,4 @@
-"""Each option is declared once: what Python takes and what SQL accepts agree with that."""
+"""Each option is declared once: Python arguments and SQL bounds agree with that."""
 
 import inspect
 from collections.abc import Callable
@@ -22,7 +22,7 @@ from penstock.http.schemas.forms import SubmitJob
 
 TEN_YEARS = 3650 * 86_400
 
-# `inline` is the app's alone.
+# Only the app has `inline`.
 STORED = {
     "queue": [option for option in flat(QUEUE) if option.name != "inline"],
     "plan": list(PLAN),
@@ -47,7 +47,7 @@ def test_python_takes_the_declared_options_by_their_names(
 ) -> None:
     taken = [one for one in inspect.signature(function).parameters if one != "self"]
     if function in (Penstock.queue, Penstock.plan):
-        assert taken.pop(0) == "name"  # of the queue or plan itself
+        assert taken.pop(0) == "name"  # the queue's or plan's own
     assert taken == [option.name for option in options]
 
 
@@ -64,8 +64,8 @@ async def test_sql_knows_the_same_options(conn: asyncpg.Connection) -> None:
     assert {option.key for option in PLAN} <= set(plan)
 
 
-def test_a_job_that_is_asked_for_has_the_declared_options() -> None:
-    """In the form that the engine takes one job or many, and over HTTP."""
+def test_a_new_job_has_the_declared_options() -> None:
+    """In the engine's form for one job or many, and over HTTP."""
     names = {option.name for option in JOB}
     assert {field.name for field in fields(NewJob)} == {"kind", "payload", *names}
     assert {*_TYPES, "metadata"} == names
@@ -73,7 +73,7 @@ def test_a_job_that_is_asked_for_has_the_declared_options() -> None:
     assert list(SubmitJob.model_fields) == ["kind", "payload", *(option.key for option in JOB)]
 
 
-async def test_plain_sql_takes_the_same_options_of_a_submit(conn: asyncpg.Connection) -> None:
+async def test_submit_in_plain_sql_takes_the_same_options(conn: asyncpg.Connection) -> None:
     names = await conn.fetchval(
         "select proargnames from pg_proc where oid = 'penstock.submit_job'::regproc"
     )
@@ -140,7 +140,7 @@ def edges(form: Form) -> tuple[list[Any], list[Any]]:
     raise AssertionError(form)
 
 
-def test_every_option_that_can_be_changed_has_a_name_for_people() -> None:
+def test_every_option_that_can_be_changed_has_a_label() -> None:
     for options in (QUEUE, PLAN, KIND, SUBMIT):
         labels = [option.label for option in editable(options)]
         assert len(labels) == len(set(labels))

@@ -1,4 +1,4 @@
-"""A wait that is shown falls freely and rises only by much."""
+"""A displayed ETA falls freely and rises only by large steps."""
 
 import pytest
 
@@ -19,12 +19,12 @@ from penstock.engine.queries.eta import settled
         (None, None, None),
     ],
 )
-def test_a_shown_wait(shown: float | None, now: float | None, then: float | None) -> None:
-    """F2: up to 15 % more is not shown; an unknown wait is none."""
+def test_a_displayed_eta(shown: float | None, now: float | None, then: float | None) -> None:
+    """F2: up to 15 % more is not shown; an unknown ETA is None."""
     assert settled(shown, now) == then
 
 
-def test_a_wait_that_creeps_up_is_shown_in_the_end() -> None:
+def test_an_eta_that_rises_slowly_is_shown_in_the_end() -> None:
     shown: float | None = 100.0
     seen = {shown := settled(shown, 100.0 + n) for n in range(40)}
     assert seen == {100.0, 116.0, 134.0}

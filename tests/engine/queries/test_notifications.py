@@ -1,4 +1,4 @@
-"""Notifications: at once when it was quiet, few in a storm; errors of sending are dropped."""
+"""Notifications: at once after a pause, few in a storm; errors of sending are dropped."""
 
 import asyncio
 import itertools
@@ -51,7 +51,7 @@ async def test_a_storm_sends_one_per_pause_and_key(channel: Channel) -> None:
     for _ in range(1_000):
         notifier.notify("a")
     await asyncio.sleep(0)
-    notifier.notify("a")  # came after the first was sent: one more, after the pause
+    notifier.notify("a")  # after the first was sent: one more, after the pause
     await notifier.close()
     assert channel.sent == ["a", "a"]
     assert notifier._tasks == {}
@@ -91,7 +91,9 @@ async def test_errors_of_sending_are_dropped(channel: Channel) -> None:
     assert channel.sent == ["a"]
 
 
-async def test_what_was_cancelled_while_sent_is_sent_at_the_end(channel: Channel) -> None:
+async def test_a_notification_that_was_cancelled_while_sent_is_sent_at_the_end(
+    channel: Channel,
+) -> None:
     """`asyncio.run` cancels all tasks before it closes anything."""
     channel.open.clear()
     notifier = Notifier(channel.send, pause_seconds=WAKE_PAUSE_SECONDS)

@@ -15,7 +15,7 @@ LOOKS = 2
 async def audit(conn: asyncpg.Connection) -> list[str]:
     """7: the ledger, the balances and the resolutions add up."""
     try:
-        await Auditor().look(conn, thorough=True)
+        await Auditor().check(conn, thorough=True)
     except AssertionError as error:
         return [str(error)]
     return []

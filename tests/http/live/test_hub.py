@@ -264,7 +264,7 @@ async def test_streams_stay_open_over_an_outage_and_catch_up(
         await finish(conn, number, started)
         await one.status("succeeded", job)
         await topic.status("succeeded", job)
-        assert not topic.ended.is_set()
+        assert not topic.closed.is_set()
 
 
 class Slow:
@@ -335,7 +335,7 @@ async def test_a_slow_client_costs_nothing_and_begins_again(
         await eventually(resynced, "it is sent resync")
         slow.gone.set()
         await asyncio.wait_for(runs, 5)
-        assert not quick.ended.is_set()
+        assert not quick.closed.is_set()
 
 
 async def test_a_client_that_reads_nothing_is_disconnected(

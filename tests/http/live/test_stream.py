@@ -58,7 +58,7 @@ async def test_a_watcher_of_a_topic_sees_its_jobs_come_and_resolve(marking: Site
             assert event.data["result"] == {"score": 7}
         assert one.retry == 2000
         assert not elsewhere.had
-        assert not one.ended.is_set()
+        assert not one.closed.is_set()
 
 
 async def test_a_stream_of_a_job_ends_with_it(marking: Site) -> None:
@@ -294,7 +294,7 @@ async def test_a_revoked_key_closes_its_streams(marking: Site) -> None:
         await marking.engine.keys.revoke(key.split("_")[2])
         await by_key.over(seconds=2)
         await by_token.over(seconds=2)
-        assert not by_secret.ended.is_set()
+        assert not by_secret.closed.is_set()
 
 
 async def test_a_token_closes_its_stream_when_it_expires(marking: Site) -> None:

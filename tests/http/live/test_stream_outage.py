@@ -62,6 +62,6 @@ async def _watched_through(
         await topic.status("succeeded", job, seconds=20)
         await one.over(seconds=20)
         assert one.had[-1].data["status"] == "succeeded"
-        assert not topic.ended.is_set()
+        assert not topic.closed.is_set()
         conn.terminate()
         again.leave()

@@ -1,4 +1,4 @@
-"""Somebody at the pages without a browser: keeps cookies, and sends the forms that pages hold."""
+"""A visitor of the pages without a browser: keeps cookies, and sends the pages' forms."""
 
 import html
 import re
@@ -9,13 +9,13 @@ import httpx
 
 from support.http.site import SECRET, Site
 
-# As browsers ask for a page.
+# As browsers request a page.
 ACCEPT = "text/html,application/xhtml+xml,*/*;q=0.8"
 _TOKEN = re.compile(r'name="form_token" value="([^"]+)"')
 
 
 class Visitor:
-    """`await visitor.sign_in()`, then `get` pages and `post` forms; nothing is followed unasked."""
+    """`await visitor.sign_in()`, then `get` pages and `post` forms; redirects are not followed."""
 
     def __init__(self, site: Site, *, address: str = "192.0.2.7", prefix: str = "") -> None:
         self.site = site
@@ -30,7 +30,7 @@ class Visitor:
         )
 
     async def read(self, path: str) -> str:
-        """The text of a page that is there, without its tags and with single blanks."""
+        """The text of a page that has to exist, without tags and with single blanks."""
         answer = await self.get(path)
         assert answer.status_code == 200, f"{path}: {answer.status_code} {answer.text[:500]}"
         return text(answer)
@@ -43,7 +43,7 @@ class Visitor:
         follow: bool = True,
         **headers: str,
     ) -> httpx.Response:
-        """A form of a page of this session; lists are fields that are there several times."""
+        """Send a form of a page of this session; lists become repeated fields."""
         return await self.send(
             path, {"form_token": await self.token()} | dict(form or {}), follow=follow, **headers
         )
@@ -51,7 +51,7 @@ class Visitor:
     async def send(
         self, path: str, form: Mapping[str, object], *, follow: bool = False, **headers: str
     ) -> httpx.Response:
-        """The same with these fields and no others."""
+        """Send these fields and no others."""
         return await self.http.post(
             self._prefix + path,
             content=urlencode(form, doseq=True),
@@ -60,13 +60,13 @@ class Visitor:
         )
 
     async def token(self) -> str:
-        """What this session's forms bring; every page has it for signing out."""
+        """The form token of this session; every page has it for signing out."""
         if self._token is None:
             self._token = token_of(await self.get("/"))
         return self._token
 
     async def sign_in(self, key: str = SECRET, *, wanted: str = "") -> httpx.Response:
-        """By the form; what it answers."""
+        """Sign in with the form; return the answer."""
         form = await self.get("/login")
         self._token = None
         return await self.send("/login", {"form_token": token_of(form), "key": key, "next": wanted})
@@ -79,7 +79,7 @@ def token_of(answer: httpx.Response) -> str:
 
 
 def text(answer: httpx.Response) -> str:
-    """What a person reads of it, with single blanks."""
+    """What a person reads on the page, with single blanks."""
     body = re.sub(r"<(script|style)\b.*?</\1>", " ", answer.text, flags=re.DOTALL)
     return " ".join(html.unescape(re.sub(r"<[^>]*>", " ", body)).split())
 

@@ -9,17 +9,17 @@ from starlette.routing import Route
 from penstock.http.app import ROUTES
 
 _API = {id(route) for route in ROUTES}
-# Seen by anybody: the way in, and what leads on without showing anything.
+# Pages for everyone: signing in, and redirects that show nothing.
 OPEN = {"/login", "/ai-queue"}
-# Not pages: a stream that tells of changes, and files that are saved.
+# Not pages: a stream of changes, and files to save.
 STREAM = "/live"
 DOWNLOADS = {"/uploads/{upload_id:uuid}", "/ledger.csv"}
-# Pages that take what they show from their query.
+# Pages that take their subject from their query.
 _QUERIES = {"/account": "?name={account}"}
 
 
 def routes(app: Starlette, method: str) -> list[str]:
-    """The paths that take this method: all that the API did not bring."""
+    """The paths of this method, without those of the API."""
     found = [
         route.path
         for route in app.router.routes
@@ -33,25 +33,25 @@ def routes(app: Starlette, method: str) -> list[str]:
 
 
 class Things:
-    """One of each that a path may name."""
+    """One of each thing that a path may name."""
 
     def __init__(self, **values: object) -> None:
-        """By the names that paths have for them: job_id, batch_id, queue, account, plan."""
+        """By their names in paths: job_id, batch_id, queue, account, plan."""
         self._values = {name: str(value) for name, value in values.items()} | {"part": "payload"}
 
     def fill(self, path: str) -> str:
         def value(found: re.Match[str]) -> str:
             name = found[1].split(":")[0]
-            if name == "name":  # what of, stands in front of it
+            if name == "name":  # of the thing before it in the path
                 name = path.split("/")[1].removesuffix("s")
-            assert name in self._values, f"say here what {{{name}}} of {path} may be"
+            assert name in self._values, f"add here what {{{name}}} of {path} may be"
             return self._values[name]
 
         return re.sub(r"\{([^}]+)\}", value, path)
 
     @property
     def fields(self) -> dict[str, object]:
-        """What forms ask for, of all of them: enough for most to have an effect."""
+        """The fields of all forms: enough for most forms to have an effect."""
         return {
             "account": self._values["account"],
             "job": self._values["job_id"],
@@ -66,13 +66,13 @@ class Things:
         }
 
     def pages(self, app: Starlette) -> Iterator[str]:
-        """All that an operator looks at."""
+        """All pages of operators."""
         for path in routes(app, "GET"):
             if path not in OPEN | DOWNLOADS | {STREAM}:
                 yield self.fill(path + _QUERIES.get(path, ""))
 
     def forms(self, app: Starlette) -> Iterator[str]:
-        """All that takes a form of theirs."""
+        """All paths that take a form of operators."""
         for path in routes(app, "POST"):
             if path not in OPEN:
                 yield self.fill(path)

@@ -1,4 +1,4 @@
-"""Using the embedded Postgres from tests: other processes and users, and looks at its home."""
+"""Using the embedded Postgres from tests: other processes and users, and checks of its home."""
 
 import os
 import pwd
@@ -20,7 +20,7 @@ from penstock.db.embedded.server import postgres_in
 from penstock.db.embedded.server_user import ServerUser
 from penstock.errors import EmbeddedFailed
 
-# A runner that keeps a thread for itself makes newer Pythons warn of each fork.
+# A runner that has a thread makes newer Pythons warn of each fork.
 quiet_forks = pytest.mark.filterwarnings("ignore:.*multi-threaded.*:DeprecationWarning")
 
 DEADLINE_SECONDS = 20
@@ -39,7 +39,7 @@ sys.stdin.read()
 
 
 class Process:
-    """Another process that uses the server until it is told to leave."""
+    """Another process that uses the server until it is stopped."""
 
     def __init__(self, home: Path) -> None:
         self.popen = subprocess.Popen(
@@ -103,7 +103,7 @@ def starts(home: Path) -> int:
 
 
 def end_servers(under: Path) -> None:
-    """Leave nothing behind, also when a test failed half-way."""
+    """Leave nothing behind, even if a test failed half-way."""
     for data in under.rglob("postgres"):
         if (data / "PG_VERSION").exists():
             for pid in postgres_in(data, ServerUser.of(data.parent)) or ():
@@ -126,12 +126,12 @@ def failure(home: Path, **options: Path) -> str:
 
 @contextmanager
 def nobody_using(home: Path) -> Iterator[tuple[int, str]]:
-    """A process of the user `nobody` that uses `home`: its id and what `use` gave it, or said.
+    """A process of the user `nobody` that uses `home`: its id and what `use` returned, or raised.
 
-    Forked and not started anew, since the interpreter may lie where `nobody` cannot reach it.
+    Forked and not started with exec, since `nobody` may not be able to reach the interpreter.
     """
     nobody = pwd.getpwnam("nobody")
-    # So may the binaries: then root's copy of them serves.
+    # It may not reach the binaries either; then root's copy of them is used.
     reachable = Binaries.find(None, ServerUser(nobody.pw_uid, nobody.pw_gid, lent=True)).folder
     answer_out, answer_in = os.pipe()
     hold_out, hold_in = os.pipe()

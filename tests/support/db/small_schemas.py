@@ -1,4 +1,4 @@
-"""Small schemas for tests of the migration runner, and a place to write more of them."""
+"""Small schemas for tests of the migration runner, and a folder to write more of them."""
 
 from pathlib import Path
 

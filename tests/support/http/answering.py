@@ -1,4 +1,4 @@
-"""Whether an answer has the form that is documented: every field of it, and no other."""
+"""Whether an answer has its documented form: every field of it, and no other."""
 
 import json
 from typing import Any
@@ -7,16 +7,16 @@ from pydantic import BaseModel
 
 
 def follows(model: type[BaseModel], answer: dict[str, Any]) -> None:
-    """Fail with the place of what is missing, of another type, or not documented."""
+    """Fail with the location of a field that is missing, of another type, or not documented."""
     found = model.model_validate_json(json.dumps(answer))
     _refuse_extra(found, model.__name__)
 
 
-def _refuse_extra(found: Any, place: str) -> None:
+def _refuse_extra(found: Any, path: str) -> None:
     if isinstance(found, BaseModel):
-        assert not found.model_extra, f"{place} has undocumented {sorted(found.model_extra or ())}"
+        assert not found.model_extra, f"{path} has undocumented {sorted(found.model_extra or ())}"
         for name in type(found).model_fields:
-            _refuse_extra(getattr(found, name), f"{place}.{name}")
+            _refuse_extra(getattr(found, name), f"{path}.{name}")
     elif isinstance(found, list):
         for n, one in enumerate(found):
-            _refuse_extra(one, f"{place}.{n}")
+            _refuse_extra(one, f"{path}.{n}")

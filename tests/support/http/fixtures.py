@@ -13,7 +13,7 @@ from support.http.site import SECRET, Site
 
 @pytest.fixture(autouse=True)
 def no_environment(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nothing of whoever runs the tests, and the secret that they share."""
+    """No settings of the person who runs the tests, and the secret that all tests use."""
     for name in list(os.environ):
         if name.startswith("PENSTOCK_") and not name.startswith("PENSTOCK_TEST"):
             monkeypatch.delenv(name)

@@ -1,4 +1,4 @@
-"""A request whose body stops in the middle, straight to the app: what it is answered, and when."""
+"""A request whose body stops in the middle, sent directly to the app: the answer, and when."""
 
 import asyncio
 from collections.abc import Iterable
@@ -10,7 +10,7 @@ SECONDS = 20.0
 
 
 class HalfSent:
-    """Sends the parts, then nothing more until it is told that the client is gone.
+    """Sends the parts, then nothing more until the client disconnects.
 
     `pause`: seconds before each part but the first.
     """
@@ -57,13 +57,13 @@ class HalfSent:
         return asyncio.create_task(self.run())
 
     async def run(self) -> None:
-        """Until it is answered."""
+        """Run until there is an answer."""
         await self._site.start()
         async with asyncio.timeout(SECONDS):
             await self._site.api(self._scope, self._receive, self._send)
 
     async def stuck(self) -> None:
-        """Until the server waits for more, or has answered."""
+        """Wait until the server waits for more, or has answered."""
         async with asyncio.timeout(SECONDS):
             await self._stuck.wait()
 

@@ -47,7 +47,7 @@ def declare(site: Site) -> None:
 
 
 async def declare_foreign(site: Site) -> None:
-    """Kinds that the database knows, and the process behind the API does not."""
+    """Declare kinds that the database knows, and the API's process does not."""
     await site.penstock.engine()
     queues = site.engine.queues
     await queues.declare("elsewhere", by="elsewhere")

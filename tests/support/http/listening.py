@@ -1,4 +1,4 @@
-"""A client of live streams: events as they come, each waited for with a deadline."""
+"""A client of live streams: events as they arrive, each awaited with a deadline."""
 
 import asyncio
 import json
@@ -23,33 +23,33 @@ class Listener:
     def __init__(self, response: httpx.Response) -> None:
         self.response = response
         self.had: list[Event] = []
-        """Everything that came."""
+        """All events that arrived."""
         self.comments = 0
         self.retry: int | None = None
-        self.ended = asyncio.Event()
+        self.closed = asyncio.Event()
         self._came: asyncio.Queue[Event | None] = asyncio.Queue()
 
     async def next(self, seconds: float = SECONDS) -> Event:
         """The next event, whatever it is."""
         async with asyncio.timeout(seconds):
             event = await self._came.get()
-        assert event is not None, f"the stream has ended after {self.had}"
+        assert event is not None, f"the stream closed after {self.had}"
         return event
 
     async def until(
         self, wanted: Callable[[Event], bool], what: str, seconds: float = SECONDS
     ) -> Event:
-        """The next event that is as wanted; what comes before it is passed over."""
+        """The next event that matches; earlier ones are skipped."""
         try:
             async with asyncio.timeout(seconds):
                 while not wanted(event := await self.next(seconds)):
                     pass
                 return event
         except TimeoutError:
-            raise AssertionError(f"not within {seconds:g} s: {what}; came: {self.had}") from None
+            raise AssertionError(f"not within {seconds:g} s: {what}; events: {self.had}") from None
 
     async def status(self, status: str, job: Any = None, seconds: float = SECONDS) -> Event:
-        """The event that says that the job (any, unless said) has come to this."""
+        """The event with this status of the job (any job if none is given)."""
         return await self.until(
             lambda event: (
                 event.name == "job"
@@ -61,7 +61,7 @@ class Listener:
         )
 
     async def all_are(self, status: str, jobs: Iterable[Any], seconds: float = SECONDS) -> None:
-        """Each of the jobs has come to this, in any order."""
+        """Wait until each of the jobs has this status, in any order."""
         left = {str(job) for job in jobs}
 
         def is_last(event: Event) -> bool:
@@ -72,10 +72,10 @@ class Listener:
         await self.until(is_last, f"{len(left)} jobs are {status}", seconds)
 
     async def over(self, seconds: float = SECONDS) -> list[Event]:
-        """Wait for the end; everything that came."""
+        """Wait until the stream closes; return all events."""
         try:
             async with asyncio.timeout(seconds):
-                await self.ended.wait()
+                await self.closed.wait()
         except TimeoutError:
             raise AssertionError(f"still open after {seconds:g} s: {self.had}") from None
         return self.had
@@ -91,7 +91,7 @@ class Listener:
             elif fields:
                 self._take(fields)
                 fields = {}
-        self.ended.set()
+        self.closed.set()
         self._came.put_nowait(None)
 
     def _take(self, fields: dict[str, str]) -> None:
@@ -119,7 +119,7 @@ async def listening(
             yield listener
         finally:
             reading.cancel()
-            # Not by awaiting it: that would swallow who cancels us.
+            # Not by awaiting it: that would swallow a cancellation of this task.
             await asyncio.wait([reading])
             if not reading.cancelled():
                 reading.exception()

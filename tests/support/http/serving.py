@@ -1,4 +1,4 @@
-"""`penstock serve` as a process of its own: what is killed, restarted, or more than one."""
+"""`penstock serve` as another process, to be killed, restarted, or started more than once."""
 
 import asyncio
 import json
@@ -37,7 +37,7 @@ class Served:
         prefix: Sequence[str] = (),
         environment: Mapping[str, str] | None = None,
     ) -> None:
-        """`prefix`: what it is started through, like `ip netns exec a`."""
+        """`prefix`: the command that starts it, like `ip netns exec a`."""
         self._more = {"PENSTOCK_SECRET": SECRET, **(environment or {})}
         self.port = port or free_port()
         self.host = host
@@ -60,7 +60,7 @@ class Served:
         )
 
     async def start(self) -> None:
-        """Returns when it takes requests."""
+        """Return when it accepts requests."""
         environment = {
             name: value for name, value in os.environ.items() if not name.startswith("PENSTOCK_")
         }
@@ -80,7 +80,7 @@ class Served:
         assert json.loads(line)["url"].endswith(str(self.port))
 
     async def stop(self) -> int:
-        """Tell it to leave; how it left."""
+        """Stop it; return its exit code."""
         assert self._process
         self._process.send_signal(signal.SIGTERM)
         code = await asyncio.to_thread(self._process.wait, STOP_SECONDS)

@@ -1,4 +1,4 @@
-"""A running API on the test's database: clients by key, and a worker when told."""
+"""A running API on the test's database: clients by key, and a worker on request."""
 
 import asyncio
 from typing import Any
@@ -13,7 +13,7 @@ from penstock.server import api
 from penstock.worker.worker import Options, Worker
 from support.clock import Clock
 from support.http.transport import StreamingTransport
-from support.signing import SECRET as SECRET  # noqa: PLC0414  # others take it from here
+from support.signing import SECRET as SECRET  # noqa: PLC0414  # others import it from here
 
 START_SECONDS = 20
 
@@ -25,7 +25,7 @@ class Site:
         self.dsn = dsn
         self.penstock = penstock
         self.engine = engine
-        """Straight to the database, beside the server."""
+        """Directly on the database, beside the server."""
         self.clock = clock
         self._api: Starlette | None = None
         self._life: asyncio.Task[None] | None = None
@@ -53,7 +53,7 @@ class Site:
         address: str = "192.0.2.7",
         prefix: str = "",
     ) -> httpx.AsyncClient:
-        """Calls with this key or token. Without `raises` an error inside is a 500, as outside.
+        """A client with this key or token. Without `raises`, an error inside is a 500.
 
         `prefix`: as if another app had mounted the API there.
         """
@@ -79,7 +79,7 @@ class Site:
         return key
 
     async def account_client(self, account: str) -> httpx.AsyncClient:
-        """A client with a key of that account, which is made where it is not there."""
+        """A client with a key of that account, which is made if it does not exist."""
         return self.client(await self.make_key("account", account))
 
     async def make_account(self, name: str, *, plan: str | None = None, credits: int = 0) -> None:  # noqa: A002
@@ -92,7 +92,7 @@ class Site:
             await self.engine.accounts.grant(name, credits, reason="test")
 
     async def start(self) -> None:
-        """Run the server, and tell the database of what was declared since."""
+        """Start the server, and declare in the database what was added since."""
         if self._life is None:
             self._life = asyncio.get_running_loop().create_task(self._live())
         waiting = asyncio.ensure_future(self._started.wait())
@@ -106,7 +106,7 @@ class Site:
         await self.penstock.engine()
 
     async def work(self) -> int:
-        """Run what is due, and what becomes due by that; how many starts."""
+        """Run due jobs, and jobs that become due by that; return the number of attempts."""
         await self.penstock.engine()
         options = Options(name="tests", until_idle=True)
         ran = await Worker(self.dsn, self.penstock.handlers(), options).run()
@@ -121,14 +121,14 @@ class Site:
         await self.penstock.close()
 
     async def _live(self) -> None:
-        # In a task of its own, as a server does it: what it opens it closes itself.
+        # In its own task, as a server does: the task that opens resources closes them.
         async with self.api.router.lifespan_context(self.api):
             self._started.set()
             await self._stop.wait()
 
 
 def problem(response: httpx.Response, status: int, code: str) -> dict[str, Any]:
-    """Assert a refusal in the form of RFC 9457; what it says."""
+    """Assert a refusal in the form of RFC 9457; return its fields."""
     assert response.status_code == status, f"{response.status_code}: {response.text}"
     assert response.headers["content-type"] == "application/problem+json"
     body: dict[str, Any] = response.json()

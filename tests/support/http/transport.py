@@ -13,9 +13,9 @@ Asgi = Callable[[Any, Any, Any], Awaitable[None]]
 
 
 class StreamingTransport(httpx.AsyncBaseTransport):
-    """Each request runs as a task; closing the response is a client that has gone.
+    """Each request runs as a task; closing the response is a client that disconnects.
 
-    `raises`: what the app raises fails the test instead of being a response with status 500.
+    `raises`: an exception of the app fails the test instead of being a response with status 500.
     """
 
     def __init__(
@@ -63,7 +63,7 @@ class StreamingTransport(httpx.AsyncBaseTransport):
 
 
 class _Answer:
-    """What passes between one request and the app."""
+    """The messages between one request and the app."""
 
     def __init__(self, body: bytes) -> None:
         self._body: bytes | None = body

@@ -1,4 +1,4 @@
-"""A server that gives every caller the same answer, to the byte, and then does what it is told."""
+"""A server that gives every caller the same bytes as answer, and then closes or hangs."""
 
 import asyncio
 import json
@@ -60,7 +60,7 @@ async def answering(data: bytes, then: Then = "close") -> AsyncIterator[int]:
 
 async def _request(reader: asyncio.StreamReader) -> None:
     first = await reader.read(1)
-    if first == b"\x16":  # a TLS handshake: no request comes before it is answered
+    if first == b"\x16":  # a TLS handshake: the client waits for an answer before its request
         return
     head = (await reader.readuntil(b"\r\n\r\n")).lower()
     for line in head.split(b"\r\n"):
@@ -69,7 +69,7 @@ async def _request(reader: asyncio.StreamReader) -> None:
 
 
 def closed_port() -> int:
-    """A port that nobody listens at."""
+    """A port on which nothing listens."""
     with socket.socket() as sock:
         sock.bind(("127.0.0.1", 0))
         port: int = sock.getsockname()[1]

@@ -19,7 +19,7 @@ SCHEMA = {
     "additionalProperties": False,
 }
 ESSAY = {"answer": "Photosynthesis turns light into sugar, because leaves hold chlorophyll. " * 20}
-# Of a model that says nothing; every other fault is seen at once, however busy the machine is.
+# For a model that sends nothing; every other fault is noticed at once, also on a busy machine.
 SHORT: dict[str, Any] = {"first_token_seconds": 0.4, "stall_seconds": 0.3}
 PATIENT_SECONDS = 20
 
@@ -47,7 +47,7 @@ def _usual(name: str) -> dict[str, Any]:
 class Chat:
     name: str
     handler: Callable[..., Handler]
-    """At this simulated model, with these options."""
+    """For this simulated model, with these options."""
 
 
 OLLAMA = Chat("llama3", lambda model, **more: ollama.build(ollama_config(model, **more)))
@@ -55,11 +55,11 @@ OPENAI = Chat("gpt-5-mini", lambda model, **more: openai.build(openai_config(mod
 
 
 async def nothing_left(model: Model, before: set["asyncio.Task[Any]"]) -> None:
-    async def all_ended() -> bool:
+    async def all_closed() -> bool:
         return all(call.ended_at is not None for call in model.calls)
 
     async def no_tasks() -> bool:
         return asyncio.all_tasks() <= before
 
-    await eventually(all_ended, "the server sees the client go", seconds=1)
+    await eventually(all_closed, "the server sees the client go", seconds=1)
     await eventually(no_tasks, "no task is left", seconds=1)

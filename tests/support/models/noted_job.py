@@ -1,4 +1,4 @@
-"""A job that notes what its handler says, and one call of a handler with it."""
+"""A job that records what its handler reports, and one call of a handler with it."""
 
 import asyncio
 import time
@@ -16,7 +16,7 @@ from penstock.net.transport import Transport
 
 
 class NotedJob(Job):
-    """Without the worker's side of a job."""
+    """A job without the worker's part."""
 
     def __init__(self, kind: str = "feedback", attempt: int = 1) -> None:
         self._id = uuid4()
@@ -80,11 +80,11 @@ def at(url: str, *, local_only: bool = False) -> Endpoint:
 
 
 async def fails(handler: Handler, job: NotedJob, payload: dict[str, Any]) -> tuple[Verdict, float]:
-    """The verdict on how it fails, and how long that took."""
+    """The verdict on its failure, and how long that took."""
     began = time.monotonic()
     try:
         found = await handler(job, payload)
-    except Exception as error:  # noqa: BLE001  # whatever it is, it is judged
+    except Exception as error:  # noqa: BLE001  # whatever it is, it is classified
         return classify(error), time.monotonic() - began
     raise AssertionError(f"it did not fail: {found}")
 

@@ -1,4 +1,4 @@
-"""A client without manners: it shows the bytes of an answer, and how the connection ended."""
+"""A client on bare sockets: it shows the bytes of an answer, and how the connection ended."""
 
 import asyncio
 import json
@@ -15,9 +15,9 @@ PROMPT = "Please give feedback on the essay about the history of the bicycle."
 class Seen:
     status: int | None = None
     headers: dict[str, str] = field(default_factory=dict)
-    data: bytes = b""  # after the head, as it came
+    data: bytes = b""  # after the head, as received
     end: str = "complete"  # or closed, reset, silence
-    pieces: int = 0  # reads that brought something
+    pieces: int = 0  # reads with data
 
     @property
     def complete(self) -> bool:
@@ -27,7 +27,7 @@ class Seen:
 
     @property
     def body(self) -> bytes:
-        """Without the marks of chunks; of the last one as much as there is."""
+        """The body without the chunk sizes; of the last chunk as much as there is."""
         if self.headers.get("transfer-encoding") != "chunked":
             return self.data
         found, rest = b"", self.data
@@ -41,7 +41,7 @@ class Seen:
         return json.loads(self.body)
 
     def lines(self) -> list[Any]:
-        """Of NDJSON, or of events; a line of events that has no `data: ` is none."""
+        """The lines of NDJSON or of events; a line of events without `data: ` is dropped."""
         found = [line for line in self.body.decode().splitlines() if line]
         if self.headers["content-type"] == "text/event-stream":
             assert all(line.startswith("data: ") for line in found[:-1])
@@ -58,21 +58,21 @@ async def ask(
     headers: dict[str, str] | None = None,
     patience: float = 5,
 ) -> Seen:
-    """Ask and read until the answer is complete, or the connection, or the patience, is at an end.
+    """Send the request, and read until the answer, the connection or `patience` is at its end.
 
     A refused connection raises.
     """
     body = fields if isinstance(fields, bytes) else json.dumps(fields or {}).encode()
-    place = urlsplit(url)
+    address = urlsplit(url)
     seen = Seen()
-    reader, writer = await asyncio.open_connection(place.hostname, place.port)
+    reader, writer = await asyncio.open_connection(address.hostname, address.port)
     try:
         lines = [f"{method} {path} HTTP/1.1"]
-        named = {"Host": place.netloc, **(headers or {})}
+        named = {"Host": address.netloc, **(headers or {})}
         lines += [f"{name}: {value}" for name, value in named.items()]
         lines += [f"Content-Length: {len(body)}", "", ""]
         writer.write("\r\n".join(lines).encode() + body)
-        # Not wait_for: before Python 3.12 it may lose a cancel, and then the client stays.
+        # Not wait_for: before Python 3.12 it may lose a cancellation, and then the client stays.
         async with asyncio.timeout(patience):
             head = await reader.readuntil(b"\r\n\r\n")
         first, *rest = head.decode("latin-1").strip().split("\r\n")
@@ -99,10 +99,10 @@ async def ask(
 
 
 def chat(path: str = OLLAMA, *, stream: bool = True, **more: Any) -> dict[str, Any]:
-    """The fields of a call that asks for an answer at this path."""
+    """The fields of a call that requests an answer at this path."""
     if path == IMAGES:
         return {"model": "m", "prompt": PROMPT, "size": "16x8", **more}
     if path == GENERATE:
         return {"model": "m", "prompt": PROMPT, "stream": stream, **more}
-    said = [{"role": "user", "content": more.pop("prompt", PROMPT)}]
-    return {"model": "m", "messages": said, "stream": stream, **more}
+    messages = [{"role": "user", "content": more.pop("prompt", PROMPT)}]
+    return {"model": "m", "messages": messages, "stream": stream, **more}

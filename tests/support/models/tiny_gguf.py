@@ -1,6 +1,6 @@
 """A real model file of half a megabyte: random weights, two layers, a vocabulary of bytes.
 
-What it says is noise. That it is really loaded, really computes and really stops is the point.
+Its output is noise. What matters is that it is really loaded, computes and stops.
 """
 
 from pathlib import Path

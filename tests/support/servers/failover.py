@@ -1,4 +1,4 @@
-"""A primary and its standby on this machine, and the programs of Penstock that live with them."""
+"""A primary and its standby on this machine, and the programs of Penstock that use them."""
 
 import asyncio
 import os
@@ -28,7 +28,7 @@ AGAIN = (409, 500, 502, 503)
 
 
 class Pair:
-    """Two servers. One is the primary, the other its standby, which commits wait for if `sync`."""
+    """Two servers: the primary, and its standby, for which commits wait if `sync`."""
 
     def __init__(self, *servers: Postmaster, sync: bool = True) -> None:
         self.primary, self.standby = servers
@@ -37,7 +37,7 @@ class Pair:
 
     @property
     def dsn(self) -> str:
-        """Both, in the same order whoever is the primary."""
+        """Both, in the same order whichever is the primary."""
         named = ",".join(f"{one.host}:{one.port}" for one in self._servers)
         return f"postgresql://{ROLE}@{named}/postgres?target_session_attrs=read-write"
 
@@ -47,7 +47,7 @@ class Pair:
         return self
 
     def follow(self) -> None:
-        """The other server, whatever it was, is a standby of the primary from now on."""
+        """Make the other server, whatever it was, a standby of the primary."""
         self.standby.remove()
         self.standby.copy_of(self.primary, self.standby.folder.name).start()
         if self._sync:
@@ -57,8 +57,8 @@ class Pair:
         until(lambda: ask(self.primary, state) == wanted, "the standby follows")
 
     def promote(self) -> float:
-        """The standby becomes the primary; the moment from which it takes writes."""
-        # First, or it would wait for a standby of its own that it does not have.
+        """Promote the standby to primary; return when it accepted writes."""
+        # First, or it would wait for a standby that it does not have.
         configure(self.standby, "synchronous_standby_names", "")
         self.standby.promote()
         self.primary, self.standby = self.standby, self.primary
@@ -104,7 +104,7 @@ def until(condition: Callable[[], object], what: str) -> None:
         time.sleep(PAUSE_SECONDS)
 
 
-# A server whose callers wait for less long than those of others.
+# A server whose callers wait for less time than usual.
 _IMPATIENT = """
 import sys
 from penstock import __main__, server
@@ -131,7 +131,7 @@ class Program:
             )
 
     @property
-    def said(self) -> str:
+    def log_text(self) -> str:
         return self.log.read_text(errors="replace")
 
     def kill(self) -> None:
@@ -140,7 +140,7 @@ class Program:
 
 
 def run(dsn: str, folder: Path, *words: str) -> "subprocess.CompletedProcess[str]":
-    """`penstock WORDS`, to its end."""
+    """Run `penstock WORDS` until it exits."""
     return subprocess.run(
         [sys.executable, "-m", "penstock", *words],
         env=_environment(dsn, folder),
@@ -163,7 +163,7 @@ def _environment(dsn: str, folder: Path) -> dict[str, str]:
 
 
 class Programs:
-    """Servers of the API and workers on one address, with a schema that is in place."""
+    """Servers of the API and workers on one address, whose database has the schema."""
 
     def __init__(self, dsn: str, folder: Path) -> None:
         self.dsn = dsn
@@ -189,13 +189,13 @@ class Programs:
             for url, program in zip(self.urls, self.all[-many:], strict=True):
 
                 async def ready(url: str = url, program: Program = program) -> bool:
-                    assert program.popen.poll() is None, program.said
+                    assert program.popen.poll() is None, program.log_text
                     try:
                         return (await http.get(f"{url}/readyz")).status_code == 200
                     except httpx.HTTPError:
                         return False
 
-                await eventually(ready, "the API is there", seconds=START_SECONDS, poll=0.05)
+                await eventually(ready, "the API answers", seconds=START_SECONDS, poll=0.05)
 
     def work(self, many: int) -> None:
         for number in range(many):
@@ -215,7 +215,7 @@ async def programs(
     workers: int = 2,
     answer_seconds: float | None = None,
 ) -> AsyncIterator[Programs]:
-    """They are killed in the end; whoever wants a good end asks for it before."""
+    """Programs that are killed in the end; a test that wants them to stop properly stops them."""
     done = await asyncio.to_thread(run, dsn, folder, "migrate", "up")
     assert done.returncode == 0, done.stderr
     made = Programs(dsn, folder)
@@ -228,7 +228,7 @@ async def programs(
 
 
 class Client:
-    """Submits with a key, and again with the same key until it is told what became of it."""
+    """Submits with a key, and repeats the submit with that key until there is an answer."""
 
     def __init__(self, urls: list[str], name: str) -> None:
         self._urls = urls
@@ -237,10 +237,10 @@ class Client:
             headers={"Authorization": f"Bearer {SECRET}"}, timeout=ASK_SECONDS
         )
         self._asked = 0
-        self.told: dict[str, str] = {}
+        self.jobs: dict[str, str] = {}
         """By key: the job of the answer."""
         self.at: list[float] = []
-        """When it was told something for the first time."""
+        """When it got each first answer."""
         self.doubts = 0
         self.replays = 0
 
@@ -255,7 +255,7 @@ class Client:
             if answer is not None and answer.status_code not in AGAIN:
                 assert answer.status_code == 201, answer.text
                 self.replays += answer.headers.get("Idempotent-Replayed") == "true"
-                self.told[key] = answer.json()["id"]
+                self.jobs[key] = answer.json()["id"]
                 self.at.append(time.monotonic())
                 return
             self.doubts += 1
@@ -264,7 +264,7 @@ class Client:
     async def ask(
         self, key: str | None, payload: dict[str, Any], kind: str = "nap", **more: Any
     ) -> httpx.Response | None:
-        """Once; None where nothing was answered."""
+        """Submit once; None if nothing was answered."""
         body = {"kind": kind, "payload": payload, **more}
         headers = {} if key is None else {"Idempotency-Key": key}
         try:

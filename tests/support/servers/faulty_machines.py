@@ -1,7 +1,7 @@
-"""Machines in trouble: disks that are slow, broken or full, clocks that are wrong, one server each.
+"""Machines with faults: slow, broken or full disks, wrong clocks; each has one server.
 
-What is done to a process is done from outside: by strace, by libfaketime, by a file system of its
-own. Where a machine cannot do it the test is skipped, and fails where CI is set.
+Faults are made from outside of the processes: by strace, by libfaketime, by separate file systems.
+If a machine does not support this, the test is skipped; if CI is set, it fails.
 """
 
 import asyncio
@@ -34,10 +34,10 @@ from support.worker.crew import Crew, declare
 FAKETIME = next(Path("/usr/lib").glob("*/faketime/libfaketime.so.1"), None)
 ATTACH_SECONDS = 10
 RESTART_SECONDS = 0.5
-# A submit that is refused is tried again after this.
+# The pause before a refused submit is repeated.
 AGAIN_SECONDS = 0.05
 AGAIN = (429, 503)
-# With each job, so that a disk fills up.
+# Added to each job, so that a disk fills up.
 PAD = "x" * 400
 
 _stack = ExitStack()
@@ -45,7 +45,7 @@ atexit.register(_stack.close)
 
 
 def need(*tools: str, root: bool = False) -> None:
-    """Leave the test where these are missing; fail it where everything has to run."""
+    """Skip the test if these are missing; fail it where everything has to run."""
     missing = [tool for tool in tools if tool != "faketime" and shutil.which(tool) is None]
     if "faketime" in tools and FAKETIME is None:
         missing.append("faketime")
@@ -59,7 +59,7 @@ def need(*tools: str, root: bool = False) -> None:
 
 @dataclass
 class Ground:
-    """A server of the test's own with our schema, and what runs on it."""
+    """A server of this test with Penstock's schema, and the programs that use it."""
 
     server: Postmaster
     conn: asyncpg.Connection
@@ -67,7 +67,7 @@ class Ground:
     crew: Crew
     api: Served
     acked: dict[str, str] = field(default_factory=dict)
-    """Jobs that the API has answered for, by key."""
+    """Jobs that the API has acknowledged, by key."""
 
     def client(self) -> httpx.AsyncClient:
         return self.api.client()
@@ -75,11 +75,11 @@ class Ground:
     async def submit(
         self, client: httpx.AsyncClient, key: str, kind: str = "nap", **payload: Any
     ) -> httpx.Response:
-        """One try. What is answered with a job is kept in mind."""
-        told = {"kind": kind, "payload": payload or {"seconds": 0.0}}
+        """Try once. Remember a job that was acknowledged."""
+        body = {"kind": kind, "payload": payload or {"seconds": 0.0}}
         answer = await client.post(
             "/v1/jobs",
-            json={**told, "metadata": {"pad": PAD}},
+            json={**body, "metadata": {"pad": PAD}},
             headers={"Idempotency-Key": key},
         )
         if answer.is_success:
@@ -90,7 +90,7 @@ class Ground:
     async def insist(
         self, client: httpx.AsyncClient, key: str, *, within: float = 30, **payload: Any
     ) -> str:
-        """Until there is a job; what no repetition would change is a failure."""
+        """Repeat until there is a job; fail on an error that repetition would not change."""
 
         async def taken() -> bool:
             with suppress(httpx.TransportError):
@@ -102,16 +102,16 @@ class Ground:
         return self.acked[key]
 
     async def drained(self, *, seconds: float = 30) -> None:
-        """All that was answered for is there, once, and has ended well; nothing else is left."""
+        """Every acknowledged job exists, once, and succeeded; nothing else is left."""
         acked = list(self.acked.values())
         async with asyncio.timeout(seconds):
             conn = await self.fresh()
         try:
 
-            async def ended() -> bool:
+            async def finished() -> bool:
                 return not await conn.fetchval("select count(*) from penstock.job")
 
-            await eventually(ended, "nothing is left to do", seconds=seconds, poll=0.05)
+            await eventually(finished, "nothing is left to do", seconds=seconds, poll=0.05)
             rows = await conn.fetch(
                 "select id::text, status::text from penstock.finished where id::text = any($1)",
                 acked,
@@ -119,11 +119,11 @@ class Ground:
         finally:
             conn.terminate()
         assert {row["status"] for row in rows} <= {"succeeded"}
-        assert sorted(row["id"] for row in rows) == sorted(acked), "answered for, and not there"
+        assert sorted(row["id"] for row in rows) == sorted(acked), "acknowledged, and missing"
         assert_sound(self.server.dsn)
 
     async def fresh(self) -> asyncpg.Connection:
-        """A connection that no fault has touched, as soon as the server takes one."""
+        """A connection without faults, as soon as the server accepts one."""
         found: asyncpg.Connection | None = None
 
         async def opened() -> bool:
@@ -136,7 +136,7 @@ class Ground:
         assert found is not None
         return found
 
-    def said(self) -> str:
+    def logs(self) -> str:
         """The logs of the API and the workers."""
         logs = [*self.crew.folder.glob("serve-*.log"), *(one.log for one in self.crew.started)]
         return "\n".join(log.read_text(errors="replace") for log in logs)
@@ -151,7 +151,7 @@ async def ground(
     disks: Mapping[str, int] | None = None,
     prefix: Sequence[str] = (),
 ) -> AsyncIterator[Ground]:
-    """`environment`: of the server; `prefix`: what the API is started through.
+    """`environment`: the server's; `prefix`: the command that starts the API.
 
     `disks`: folders of the data that get a file system of so many MB; "" is all of it.
     """
@@ -177,7 +177,7 @@ async def ground(
 
 @cache
 def _template() -> Path:
-    """The data of a server with our schema, made once; it is gone with this process."""
+    """The data of a server with Penstock's schema, made once; removed with this process."""
     folder = _stack.enter_context(room())
     server = Postmaster(folder / "template", free_port()).make().start()
     asyncio.run(_migrate(server.dsn))
@@ -199,33 +199,33 @@ async def _migrate(dsn: str) -> None:
 
 @contextmanager
 def small_disks(server: Postmaster, sizes: Mapping[str, int]) -> Iterator[None]:
-    """Move folders of a server that does not run yet onto file systems of so many MB."""
+    """Move folders of a stopped server onto file systems of so many MB."""
     mounted: list[Path] = []
     try:
         for name, megabytes in sizes.items():
-            place = server.data / name if name else server.data
-            aside = place.with_name(place.name + ".aside")
-            place.rename(aside)
-            place.mkdir()
-            _run("mount", "-t", "tmpfs", "-o", f"size={megabytes}m", "tmpfs", str(place))
-            mounted.append(place)
-            _run("cp", "-a", f"{aside}/.", str(place))
+            folder = server.data / name if name else server.data
+            aside = folder.with_name(folder.name + ".aside")
+            folder.rename(aside)
+            folder.mkdir()
+            _run("mount", "-t", "tmpfs", "-o", f"size={megabytes}m", "tmpfs", str(folder))
+            mounted.append(folder)
+            _run("cp", "-a", f"{aside}/.", str(folder))
             shutil.rmtree(aside)
         yield
     finally:
         server.kill()
-        for place in reversed(mounted):
-            _run("umount", "-l", str(place))
+        for folder in reversed(mounted):
+            _run("umount", "-l", str(folder))
 
 
 class Ballast:
-    """A file that takes what is free on a file system."""
+    """A file that fills the free space of a file system."""
 
     def __init__(self, folder: Path) -> None:
         self._file = folder / "ballast"
 
     def fill(self, *, leave: int = 0) -> None:
-        """All but so many bytes."""
+        """Fill all but so many bytes."""
         found = os.statvfs(self._file.parent)
         size = self._file.stat().st_size if self._file.exists() else 0
         free = found.f_bavail * found.f_frsize
@@ -238,7 +238,7 @@ class Ballast:
 
 @asynccontextmanager
 async def injected(pids: Sequence[int], *faults: str) -> AsyncIterator[None]:
-    """These processes and the children they get have system calls that are slow, or that fail.
+    """Make system calls of these processes and their children slow, or let them fail.
 
     `faults`: as strace takes them, like `fdatasync:delay_enter=500000`.
     """
@@ -257,7 +257,7 @@ async def injected(pids: Sequence[int], *faults: str) -> AsyncIterator[None]:
         await eventually(attached, "strace is attached", seconds=ATTACH_SECONDS)
         yield
     finally:
-        # Detached in good order: killed, it would leave what it stopped stopped.
+        # Detached properly: if killed, it would leave stopped processes stopped.
         tracer.send_signal(signal.SIGINT)
         await asyncio.to_thread(tracer.wait, ATTACH_SECONDS)
         assert tracer.stderr
@@ -265,7 +265,7 @@ async def injected(pids: Sequence[int], *faults: str) -> AsyncIterator[None]:
 
 
 def _tracer_of(pid: int) -> int | None:
-    """Who traces it, 0 if nobody; None where it has ended."""
+    """The process that traces it, 0 if none; None if it has exited."""
     with suppress(OSError):
         for line in Path(f"/proc/{pid}/status").read_text().splitlines():
             if line.startswith("TracerPid:"):
@@ -279,7 +279,7 @@ def _run(*words: str) -> None:
 
 @asynccontextmanager
 async def supervised(server: Postmaster) -> AsyncIterator[None]:
-    """Starts it again whenever it has ended, as the service manager of a machine does."""
+    """Restart the server whenever it has stopped, as the service manager of a machine does."""
 
     async def watch() -> None:
         while True:
@@ -305,14 +305,15 @@ class Watch:
     def __init__(self, file: Path, *, at_once: bool = False) -> None:
         """`at_once`: all processes see a step at the same moment, as those of one machine do.
 
-        To read the file at each look takes most of the time of a process that looks often.
+        Reading the file at each call takes most of the time of a process that reads the clock
+        often.
         """
         self._file = file
         self._at_once = at_once
         self.set(0)
 
     def set(self, seconds: float) -> None:
-        """Ahead of the true time by so many."""
+        """Set it ahead of the true time by so many seconds."""
         new = self._file.with_suffix(".new")
         new.write_text(f"{seconds:+g}\n")
         new.chmod(0o644)
@@ -324,12 +325,12 @@ class Watch:
             "LD_PRELOAD": str(FAKETIME),
             "FAKETIME_TIMESTAMP_FILE": str(self._file),
             **({"FAKETIME_NO_CACHE": "1"} if self._at_once else {"FAKETIME_CACHE_DURATION": "1"}),
-            # As on a machine whose clock is set: what measures lengths of time is not.
+            # As on a machine whose clock is set: clocks that measure durations are not.
             "FAKETIME_DONT_FAKE_MONOTONIC": "1",
             "DONT_FAKE_MONOTONIC": "1",
         }
 
     @property
     def prefix(self) -> list[str]:
-        """The same, for what is started through a command."""
+        """The same, for a program that is started through a command."""
         return ["env", *(f"{name}={value}" for name, value in self.environment.items())]

@@ -1,7 +1,7 @@
-"""Hosts with addresses of their own on this machine: network namespaces around a router.
+"""Hosts with their own addresses on this machine: network namespaces around a router.
 
-The router drops what it is told to, without a word to either side, as a cable does that is pulled.
-Only root can make them. All of it blocks, for milliseconds.
+The router drops packets silently in both directions, as a pulled cable does. Only root can make
+them. All of it blocks, for milliseconds.
 """
 
 import os
@@ -16,11 +16,11 @@ from typing import Literal
 
 import pytest
 
-# RFC 2544: for tests of networks, so nobody's own.
+# RFC 2544: reserved for tests of networks.
 NETWORK = "198.18.{net}"
 NAME = "penstock-"
 TRIES = 20
-# Where the test itself is: the namespace of this process.
+# Where the test runs: the namespace of this process.
 HERE = "here"
 
 Way = Literal["both", "there", "back"]
@@ -35,12 +35,12 @@ class Host:
 
     @property
     def prefix(self) -> list[str]:
-        """What starts a program on it."""
+        """The command that starts a program on it."""
         return ["ip", "netns", "exec", self.namespace] if self.namespace else []
 
 
 class Net:
-    """Hosts that reach each other by a router."""
+    """Hosts that reach each other through a router."""
 
     def __init__(self, names: Sequence[str]) -> None:
         self._mark = f"{NAME}{os.getpid()}-{secrets.token_hex(3)}"
@@ -60,7 +60,7 @@ class Net:
         return self._hosts[name]
 
     def cut(self, one: str, other: str, way: Way = "both") -> None:
-        """Between these two nothing arrives any more; `there`: only what `one` sends is lost."""
+        """Drop packets between these two; `there`: only those that `one` sends."""
         first, second = self[one].address, self[other].address
         ways = {"there": [(first, second)], "back": [(second, first)]}
         for sender, receiver in ways.get(way, [(first, second), (second, first)]):
@@ -69,19 +69,19 @@ class Net:
             _ip("-n", self._router, "rule", "add", *rule)
 
     def cut_at(self, one: str, other: str) -> None:
-        """By a route on `one` itself, whose system then tells its programs that there is no way."""
+        """Cut by a route on `one` itself: its system reports to programs that there is no way."""
         host, address = self[one], self[other].address
         self._routes.append((host, address))
         _ip(*_at(host.namespace), "route", "add", "blackhole", address)
 
     def cut_off(self, name: str) -> None:
-        """This host is alone: cut from all others."""
+        """Cut this host from all others."""
         for other in self._hosts:
             if other != name:
                 self.cut(name, other)
 
     def heal(self) -> None:
-        """All reach each other again."""
+        """Let all hosts reach each other again."""
         while self._rules:
             _ip("-n", self._router, "rule", "del", *self._rules.pop())
         while self._routes:
@@ -89,7 +89,7 @@ class Net:
             _ip(*_at(host.namespace), "route", "del", "blackhole", address)
 
     def close(self) -> None:
-        """What runs on them is the caller's to end, before."""
+        """Remove the hosts; the caller must have stopped their programs."""
         for namespace in self._namespaces:
             _delete(namespace)
 
@@ -116,7 +116,7 @@ class Net:
         _ip("-n", namespace, "link", "set", "lo", "up")
 
     def _join_here(self) -> str:
-        """A link from the router to this process, in a network that no other test has taken."""
+        """A link from the router to this process, in a network that no other test uses."""
         _ip("-n", self._router, "link", "add", "name", HERE, "type", "veth",
             "peer", "name", self._link, "netns", str(os.getpid()))  # fmt: skip
         _ip("link", "set", "dev", self._link, "up")
@@ -141,9 +141,9 @@ class Net:
 
 @contextmanager
 def hosts(*names: str) -> Iterator[Net]:
-    """Hosts of these names; where they cannot be made, the test is skipped, and red in CI."""
+    """Hosts of these names; if they cannot be made, the test is skipped, and fails in CI."""
     if why := _missing():
-        (pytest.fail if os.environ.get("CI") else pytest.skip)(f"hosts of their own need {why}")
+        (pytest.fail if os.environ.get("CI") else pytest.skip)(f"separate hosts need {why}")
     _sweep()
     net = Net(names)
     try:
@@ -159,13 +159,13 @@ def _missing() -> str | None:
         return "ip (Debian's package iproute2)"
     name = f"{NAME}{os.getpid()}-{secrets.token_hex(3)}-try"
     if _run("netns", "add", name).returncode:
-        return "network namespaces, which this system does not let us make"
+        return "network namespaces, which this system does not allow"
     _delete(name)
     return None
 
 
 def _sweep() -> None:
-    """What runs have left that were killed."""
+    """Remove what killed runs have left."""
     for line in _run("netns", "list").stdout.splitlines():
         name = line.partition(" ")[0]
         pid = name.removeprefix(NAME).partition("-")[0]
@@ -174,7 +174,7 @@ def _sweep() -> None:
 
 
 def _delete(namespace: str) -> None:
-    """With its links; those of the router are all of them."""
+    """Remove it with its links; those of the router are all of them."""
     _run("netns", "del", namespace)
 
 

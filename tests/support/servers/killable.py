@@ -1,4 +1,4 @@
-"""A Postgres of a test's own, that can be killed in the middle of everything and started again."""
+"""A Postgres of one test, which can be killed in the middle of everything and restarted."""
 
 import os
 import signal
@@ -8,12 +8,12 @@ from pathlib import Path
 from penstock.db.embedded.database import Embedded
 from support.db.embedded_uses import end_servers, postmaster
 
-# As users have it: what it has told to be committed is on the disk.
+# As users have it: acknowledged commits are on the disk.
 DURABLE = {
     "fsync": "on",
     "synchronous_commit": "on",
     "full_page_writes": "on",
-    # After a crash it makes sure of the disk at once, not file by file, which takes seconds.
+    # After a crash it syncs the disk at once, not file by file, which takes seconds.
     "recovery_init_sync_method": "syncfs",
 }
 
@@ -29,11 +29,11 @@ class Killable:
         self.dsn = self._uses[0].dsn
 
     def start(self) -> None:
-        """As a supervisor would; returns when it takes connections."""
+        """Start it, as a supervisor would; return when it accepts connections."""
         self._uses.append(Embedded.use(self._home, settings=self._settings))
 
     def kill(self) -> None:
-        """No goodbye. What its backends were doing is cut off by the next start."""
+        """Kill it without notice. The next start aborts what its backends were doing."""
         os.kill(postmaster(self._home), signal.SIGKILL)
 
     def close(self) -> None:

@@ -1,7 +1,7 @@
-"""A transaction pooler in small: what PgBouncer does to sessions, for tests.
+"""A small transaction pooler: it does to sessions what PgBouncer does, for tests.
 
-Every client gets a server connection from its first message until the server says that no
-transaction is open; between two transactions it may be another one, or someone else's.
+Every client gets a server connection from its first message until the server reports that no
+transaction is open. Between two transactions it may get another one, which another client used.
 """
 
 import asyncio
@@ -34,13 +34,13 @@ class Pooler:
         self._clients.add(task)
         try:
             await self._greet(reader, writer)
-            said = asyncio.create_task(_message(reader))
-            while (await said)[:1] != b"X":
+            message = asyncio.create_task(_message(reader))
+            while (await message)[:1] != b"X":
                 server = self._idle.pop() if self._idle else await self._connect()
-                said = await _transaction(said, (reader, writer), server)
+                message = await _transaction(message, (reader, writer), server)
                 self._idle.append(server)
         except (asyncio.IncompleteReadError, ConnectionError, asyncio.CancelledError):
-            pass  # it has left, or the test has
+            pass  # the client has disconnected, or the test is over
         finally:
             writer.close()
             self._clients.discard(task)
@@ -63,14 +63,14 @@ class Pooler:
         reader, writer = await asyncio.open_unix_connection(socket)
         words = f"user\0{where.username}\0database\0{where.path[1:]}\0\0".encode()
         writer.write(struct.pack("!ii", len(words) + 8, 196608) + words)
-        told = b""
+        greeting = b""
         while True:
             message = await _message(reader)
-            # As PgBouncer: a number of its own in place of the server's process.
-            told += _OWN_KEY if message[:1] == b"K" else message
+            # As PgBouncer: its own number replaces the process id of the server.
+            greeting += _OWN_KEY if message[:1] == b"K" else message
             if message[:1] == b"Z":
                 break
-        self._greeting = self._greeting or told
+        self._greeting = self._greeting or greeting
         self._opened.append((reader, writer))
         return reader, writer
 
@@ -98,23 +98,23 @@ async def pooled(dsn: str) -> AsyncIterator[str]:
         await pooler.close()
 
 
-Said = asyncio.Task[bytes]
+NextMessage = asyncio.Task[bytes]
 
 
-async def _transaction(said: Said, client: Streams, server: Streams) -> Said:
+async def _transaction(message: NextMessage, client: Streams, server: Streams) -> NextMessage:
     """From this message until the server has no transaction open; the client's next message."""
     answered = asyncio.create_task(_answers(client, server))
     while not answered.done():
-        if said.done():
-            server[1].write(said.result())
-            said = asyncio.create_task(_message(client[0]))
-        await asyncio.wait((answered, said), return_when=asyncio.FIRST_COMPLETED)
+        if message.done():
+            server[1].write(message.result())
+            message = asyncio.create_task(_message(client[0]))
+        await asyncio.wait((answered, message), return_when=asyncio.FIRST_COMPLETED)
     answered.result()
-    return said
+    return message
 
 
 async def _answers(client: Streams, server: Streams) -> None:
-    """Carry what the server says to the client, until no transaction is open."""
+    """Forward the server's messages to the client, until no transaction is open."""
     while True:
         answer = await _message(server[0])
         client[1].write(answer)

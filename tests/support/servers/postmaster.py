@@ -1,7 +1,7 @@
-"""A Postgres of a test's own as a child process on a TCP port: killed, paused, copied, promoted.
+"""A Postgres of one test as a child process on a TCP port: killed, paused, copied, promoted.
 
-Not the embedded one of users: that is nobody's child, has no port, and knows of no standby. This
-one may run in a network namespace, under another clock, or under strace: `prefix` says how. All of
+The embedded one is not used: it is not a child process, has no port, and supports no standby. This
+one may run in a network namespace, under another clock, or under strace: `prefix` sets that. All of
 it blocks; asyncio callers use a thread.
 """
 
@@ -25,8 +25,8 @@ ROLE = "owner"
 START_SECONDS = 60.0
 POLL_SECONDS = 0.01
 
-# As users have it, what is told to be committed is on the disk; but nothing here waits longer for
-# a disk than a server does that has its own.
+# As users have it, acknowledged commits are on the disk. But nothing here waits longer for a disk
+# than a server that has its own.
 DURABLE = {
     "fsync": "on",
     "full_page_writes": "on",
@@ -43,7 +43,7 @@ DURABLE = {
 
 @contextmanager
 def room() -> Iterator[Path]:
-    """A folder for servers, which their user can walk to; pytest's own are closed to others."""
+    """A folder for servers, which their user can reach; pytest's own are closed to others."""
     folder = Path(tempfile.mkdtemp(prefix="penstock-fire-"))
     ServerUser.of(folder).own(folder)
     try:
@@ -69,7 +69,7 @@ class Postmaster:
         prefix: Sequence[str] = (),
         environment: Mapping[str, str] | None = None,
     ) -> None:
-        """`prefix`: what the server is started through, like `ip netns exec a`, as ourselves."""
+        """`prefix`: the command that starts the server, like `ip netns exec a`."""
         folder.mkdir(parents=True, exist_ok=True)
         self.folder = folder
         self.data = folder / "postgres"
@@ -113,17 +113,18 @@ class Postmaster:
         return self
 
     def start(self, *, wait: bool = True) -> "Postmaster":
-        """Returns when it takes connections; a standby takes readers."""
+        """Return when it accepts connections; a standby accepts readers."""
         settings = {
             **self.settings,
             "listen_addresses": self.host,
             "port": str(self.port),
         }
         options = [word for name, value in settings.items() for word in ("-c", f"{name}={value}")]
-        # Root sends it as another user, after the prefix, which may need root.
+        # Root starts it as another user, after the prefix, which may need root.
         become = ["setpriv", f"--reuid={self._user.uid}", f"--regid={self._user.gid}"]
         become = [*become, "--clear-groups"] if self._user.lent else []
-        # Its own: what is preloaded into it must not be into root's part of the way.
+        # Its own environment: libraries preloaded into it must not be preloaded into root's
+        # commands.
         given = ["env", *(f"{name}={value}" for name, value in self.environment.items())]
         words = [str(self._binaries / "postgres"), "-D", str(self.data)]
         command = [*self.prefix, *become, *given, *words]
@@ -141,15 +142,15 @@ class Postmaster:
         return self
 
     def await_ready(self) -> None:
-        """By its own note: a knock would be one more connection, and has to find the way there."""
+        """Read its own status file: a test connection would need a route, and would be one more."""
         ends = time.monotonic() + START_SECONDS
-        while self._told() != "ready":
-            assert self.runs, f"it has ended: {self.log.read_text()[-2000:]}"
+        while self._status() != "ready":
+            assert self.runs, f"it has exited: {self.log.read_text()[-2000:]}"
             assert time.monotonic() < ends, f"it does not start: {self.log.read_text()[-2000:]}"
             time.sleep(POLL_SECONDS)
 
     def kill(self) -> None:
-        """No goodbye, from the postmaster and its backends; returns when all are gone."""
+        """Kill the postmaster and its backends without notice; return when all are gone."""
         if self._child is None:
             return
         for pid in (self._child.pid, *self.processes()):
@@ -164,14 +165,14 @@ class Postmaster:
         (self.data / "postmaster.pid").unlink(missing_ok=True)
 
     def stop(self) -> None:
-        """In good order."""
+        """Stop it properly."""
         if self.runs:
             os.kill(self._postmaster(), signal.SIGINT)
             assert self._child
             self._child.wait(START_SECONDS)
 
     def pause(self, *pids: int) -> None:
-        """Freeze these processes of it, all unless said: it neither answers nor dies."""
+        """Freeze these of its processes, by default all: it neither answers nor dies."""
         for pid in pids or self.processes():
             os.kill(pid, signal.SIGSTOP)
 
@@ -180,7 +181,7 @@ class Postmaster:
             os.kill(pid, signal.SIGCONT)
 
     def promote(self) -> None:
-        """Asks a standby to be a primary; returns when it takes writes."""
+        """Promote a standby to primary; return when it accepts writes."""
         with psycopg.connect(self.dsn, autocommit=True) as conn:
             conn.execute("select pg_promote(true)")
 
@@ -189,18 +190,18 @@ class Postmaster:
         return postgres_in(self.data, self._user) or set()
 
     def remove(self) -> None:
-        """The server and its data."""
+        """Remove the server and its data."""
         self.kill()
         shutil.rmtree(self.data, ignore_errors=True)
 
     def _postmaster(self) -> int:
-        """Where a prefix stays as a parent, not the child we started."""
+        """The server's process, which may be a child of the prefix that was started."""
         return int((self.data / "postmaster.pid").read_text().split()[0])
 
-    def _told(self) -> str:
+    def _status(self) -> str:
         with suppress(OSError):
             lines = (self.data / "postmaster.pid").read_text().splitlines()
-            # The last line of eight; a standby that takes readers says so in the same place.
+            # The last line of eight; a standby that accepts readers writes it there, too.
             return lines[7].strip() if len(lines) > 7 else ""
         return ""
 

@@ -1,4 +1,4 @@
-"""Workers on hosts apart from each other: when they are there, and what they have begun."""
+"""Workers on separate hosts: when they are ready, and which jobs they have begun."""
 
 from collections.abc import Collection
 from uuid import UUID
@@ -13,7 +13,7 @@ from support.worker.crew import Crew, Line, Process, declare
 
 
 async def install(dsn: str) -> None:
-    """The schema, and the app of the workers."""
+    """Make the schema, and declare the app of the workers."""
     conn = await asyncpg.connect(dsn)
     await migrations.up(conn)
     await conn.close()
@@ -21,14 +21,14 @@ async def install(dsn: str) -> None:
 
 
 async def ready(crew: Crew) -> None:
-    """Two workers on two hosts hold their keys, and each may judge the other."""
-    await eventually(lambda: crew.conn.fetchval(_BOTH_JUDGE), "both may judge", seconds=60)
+    """Two workers on two hosts lock their keys, and each may expire the other's lease."""
+    await eventually(lambda: crew.conn.fetchval(_BOTH_MAY_RECOVER), "both may recover", seconds=60)
     for worker in crew.started:
         await crew.settled(worker)
 
 
 # Sessions of upkeep that are alive and older than the grace, on as many hosts.
-_BOTH_JUDGE = """
+_BOTH_MAY_RECOVER = """
 select count(distinct client_addr) filter (where backend_start < now - interval '3.1 seconds'
   and state_change > now - interval '1 second') = 2
 from pg_stat_activity, clock_timestamp() as now where application_name = 'penstock upkeep'
@@ -49,12 +49,12 @@ async def until_started(
     async def all_have() -> bool:
         return len(starts(crew, jobs, attempt)) == len(jobs)
 
-    await eventually(all_have, f"start {attempt} of {len(jobs)} jobs", seconds=seconds)
+    await eventually(all_have, f"attempt {attempt} of {len(jobs)} jobs", seconds=seconds)
     return starts(crew, jobs, attempt)
 
 
 async def until_it_works(crew: Crew, worker: Process) -> None:
-    """Submit until this one takes a job."""
+    """Submit until this worker takes a job."""
 
     async def works() -> bool:
         [job] = await submit_rows(crew.conn, [{"kind": "nap", "payload": {"seconds": 0}}])

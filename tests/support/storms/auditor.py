@@ -1,16 +1,16 @@
-"""Reads the books of a storm over credits, one snapshot after the other, and forgets nothing."""
+"""Checks credits in a storm, one snapshot after the other, against all earlier snapshots."""
 
 from dataclasses import dataclass
 
 import asyncpg
 
-# Every how many snapshots each job is looked at, and not only the sums.
+# Every how many snapshots each job is checked, and not only the sums.
 THOROUGH = 5
 
 
 @dataclass
 class Memory:
-    """What an account's ledger and resolutions had come to, up to the newest line."""
+    """The state of an account's ledger and resolutions, up to the newest line."""
 
     newest: int
     print: tuple[int, int, int]
@@ -24,8 +24,8 @@ class Auditor:
         self.lowest: dict[str, int] = {}
         self._seen: dict[int, Memory] = {}
 
-    async def look(self, conn: asyncpg.Connection, *, thorough: bool = False) -> None:
-        """One snapshot: nothing is negative, all adds up, and no line is lost."""
+    async def check(self, conn: asyncpg.Connection, *, thorough: bool = False) -> None:
+        """Check one snapshot: nothing is negative, all sums agree, and no line is lost."""
         thorough = thorough or self.snapshots % THOROUGH == 0
         async with conn.transaction(isolation="repeatable_read", readonly=True):
             sums = await conn.fetch(_SUMS)
@@ -42,7 +42,7 @@ class Auditor:
         self.snapshots += 1
 
     def _remembered(self, prints: list[asyncpg.Record]) -> None:
-        """What was seen once stays, also when the server was killed: it was on the disk."""
+        """What was seen once stays, also after the server was killed: it was on the disk."""
         found = {row["account_id"]: (row["n"], row["total"], row["upto"]) for row in prints}
         for account, memory in self._seen.items():
             assert found.get(account) == memory.print, (
@@ -55,10 +55,10 @@ class Auditor:
         assert row["lowest"] >= 0, what
         assert row["balance"] == row["total"], what
         assert row["given"] == row["balance"] + row["live"] + row["charged"], what
-        # The same by its parts.
+        # The same, in its parts.
         assert row["reserved"] == row["live"] + row["resolved"], what
-        assert row["refunded"] == row["given_back"], what
-        assert row["charged"] + row["given_back"] == row["resolved"], what
+        assert row["refunded"] == row["refunds"], what
+        assert row["charged"] + row["refunds"] == row["resolved"], what
         before = self._seen.get(row["id"])
         if before:
             assert row["resolutions"] >= before.resolved, what
@@ -72,12 +72,12 @@ class Auditor:
         self.lowest[row["name"]] = min(self.lowest.get(row["name"], row["lowest"]), row["lowest"])
 
 
-# Per account, from the tables alone. `given`: granted, less what was deducted for no job.
+# Per account, from the tables alone. `given`: granted, less deductions for other things than jobs.
 _SUMS = """
 select a.id, a.name, a.balance, l.n, l.total, l.upto, l.newest, l.lowest, l.given, l.reserved,
   l.refunded, coalesce(j.reserved, 0)::bigint as live, coalesce(r.n, 0) as resolutions,
   coalesce(r.reserved, 0)::bigint as resolved, coalesce(r.charged, 0)::bigint as charged,
-  coalesce(r.refunded, 0)::bigint as given_back
+  coalesce(r.refunded, 0)::bigint as refunds
 from penstock.account a
 join (
   select account_id, count(*) as n, max(id) as newest, sum(amount)::bigint as total,
@@ -104,7 +104,7 @@ from penstock.ledger l join unnest($1::bigint[], $2::bigint[]) s (account_id, ne
   on l.account_id = s.account_id and l.id <= s.newest
 group by l.account_id
 """
-# Resolved twice, or not as a whole; alive and resolved; ended and not; reserved or refunded twice.
+# Resolved twice, or incompletely; live and resolved; finished and not; reserved or refunded twice.
 _ODD_JOBS = """
 select 'resolutions' as what, job_id, count(*) as n from penstock.resolution
 group by job_id having count(*) <> 1 or sum(charged + refunded - reserved) <> 0

@@ -11,7 +11,7 @@ import asyncpg
 from support.broken_connection import Cut, Wire
 from support.storms.referee import Referee
 
-# What a work of milliseconds, a poll and a moment of thought last, in seconds.
+# How long the work, a poll and an app's transaction take, in seconds.
 WORK = (0.0, 0.004)
 IDLE = (0.02, 0.08)
 THOUGHT = (0.0, 0.008)
@@ -25,7 +25,7 @@ class Claimer:
     ) -> None:
         self._wire = wire
         self._referee = referee
-        self._bury = bury  # hands the number of a dead worker to upkeep
+        self._bury = bury  # passes the number of a dead worker to upkeep
         self._chance = chance
         self._worker: int | None = None
 
@@ -48,25 +48,25 @@ class Claimer:
             await self._report(rows)
 
     def _die(self) -> None:
-        """With all it holds; what goes on is another worker."""
+        """Die with all open attempts; a new worker goes on."""
         if self._worker is not None:
             self._referee.abandons(self._worker)
             self._bury(self._worker)
         self._worker = None
 
     async def _die_with(self, rows: Sequence[asyncpg.Record]) -> None:
-        """Given up for lost, it may come back and tell of its success: first come, first served."""
+        """Die, but perhaps report success after being declared lost: the first report counts."""
         worker = self._worker
         self._wire.cut()
         self._die()
         await self._pause(IDLE)
         if self._chance.random() < 0.5:
             try:
-                told = await self._finish(worker, rows, ["succeeded"] * len(rows))
+                answers = await self._finish(worker, rows, ["succeeded"] * len(rows))
             except Cut:
                 return
             for row in rows:
-                self._referee.told(row, *told[row["id"]], late=True)
+                self._referee.answered(row, *answers[row["id"]], late=True)
 
     async def _pause(self, seconds: tuple[float, float]) -> None:
         await asyncio.sleep(self._chance.uniform(*seconds))
@@ -87,19 +87,19 @@ class Claimer:
         return rows
 
     async def _report(self, rows: list[asyncpg.Record]) -> None:
-        """Until each is told done, or stale where a cut report may have come through."""
+        """Repeat until each answer is done, or stale if a cut report may have taken effect."""
         outcomes = self._chance.choices(list(OUTCOMES), list(OUTCOMES.values()), k=len(rows))
         while rows:
             self._referee.reports(rows, outcomes)
             try:
-                told = await self._finish(self._worker, rows, outcomes)
+                answers = await self._finish(self._worker, rows, outcomes)
             except Cut:
                 self._referee.doubts(rows)
                 continue
             for row in rows:
-                self._referee.told(row, *told[row["id"]])
-            busy = [n for n, row in enumerate(rows) if told[row["id"]][0] == "locked"]
-            rows, outcomes = [rows[n] for n in busy], [outcomes[n] for n in busy]
+                self._referee.answered(row, *answers[row["id"]])
+            locked = [n for n, row in enumerate(rows) if answers[row["id"]][0] == "locked"]
+            rows, outcomes = [rows[n] for n in locked], [outcomes[n] for n in locked]
             if rows:
                 await self._pause(THOUGHT)
 
@@ -108,7 +108,7 @@ class Claimer:
     ) -> dict[UUID, tuple[str, str | None]]:
         slots = list({row["slot_account"] for row in rows} - {None})
         async with self._wire.open() as conn:
-            told = await conn.fetch(
+            answers = await conn.fetch(
                 "select job_id, verdict, status::text from penstock.finish_jobs("
                 "$1, $2, $3, $4, p_delays => $5, p_accounts => $6)",
                 worker,
@@ -118,10 +118,10 @@ class Claimer:
                 [timedelta(seconds=self._chance.choice([0, 0.02, 0.05])) for _ in rows],
                 slots if self._chance.random() < 0.5 else None,
             )
-        return {row["job_id"]: (row["verdict"], row["status"]) for row in told}
+        return {row["job_id"]: (row["verdict"], row["status"]) for row in answers}
 
     async def _hand_over(self, row: asyncpg.Record) -> None:
-        """The job goes on outside, and comes back by a callback."""
+        """Dispatch the job; its callback comes later."""
         token = f"{self._chance.getrandbits(128):032x}"
         start = ([row["id"]], [row["attempt"]])
         self._referee.reports([row], ["succeeded"])

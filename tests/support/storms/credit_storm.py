@@ -1,14 +1,14 @@
-"""A storm over credits: callers spend what workers earn or give back, and the server is killed.
+"""A storm over credits: callers spend, workers charge or refund, and the server is killed.
 
-    spenders   as spender.py says, on one account but for a few
-    payer      buys more whenever the account is nearly empty, so that it is so most of the time
-    hands      as hand.py says
-    upkeep     two at once, recovers what the dead held and what is over its time
-    cutter     cuts connections in the middle of it, from our end or from the server's
-    killer     kills the server without a goodbye and starts it again
-    auditor    as auditor.py says, one snapshot after the other
+    spenders   see spender.py; most of them use one account
+    payer      buys more whenever the account is nearly empty, which it is most of the time
+    hands      the workers: see credit_worker.py
+    upkeep     two at once, recovers attempts of dead workers and attempts over their time
+    cutter     cuts connections in the middle of calls, from the client's or the server's end
+    killer     kills the server and restarts it
+    auditor    see auditor.py; one snapshot after the other
 
-When the time is over the weather calms, and the hands go on until nothing is left.
+When the time is over, only the hands go on, until no job is left.
 """
 
 import asyncio
@@ -34,9 +34,9 @@ HANDS = 8
 UPKEEPERS = 2
 
 FIRST_CREDITS = 1_000
-# How long nothing may happen before time moves for those who wait for it.
+# How long nothing may happen before the clock is moved for waiting jobs.
 STILL_SECONDS = 0.3
-LOOK_SECONDS = 0.02
+AUDIT_PAUSE_SECONDS = 0.02
 CALM_SECONDS = 120
 
 KINDS = {
@@ -56,7 +56,7 @@ class CreditStorm:
         self._server = server
         self._seed = seed
         self._wires: list[Wire] = []
-        self._spared: list[Wire] = []
+        self._never_cut: list[Wire] = []
         self._dead: list[int] = []
         self._up = asyncio.Event()
         self._calm = asyncio.Event()
@@ -69,7 +69,7 @@ class CreditStorm:
         conn = await self._connect()
         await migrations.up(conn)
         await conn.execute(clock_script())
-        # Short times: what nobody ends is over its time, or stuck, within seconds.
+        # Short times: an attempt that is not settled is over its time, or stuck, within seconds.
         options = {"timeout_seconds": 3_600, "stuck_after_seconds": 3, "delay_seconds": 0}
         await conn.execute("select penstock.declare_queue('q', $1)", options)
         for kind, price in KINDS.items():
@@ -81,8 +81,8 @@ class CreditStorm:
         conn.terminate()
 
     async def rage(self, seconds: float, kills: int) -> None:
-        """Let everyone loose for so long, and come back when nothing is left to do."""
-        payer = Spender(self._wire(uncounted_failures=True), self.receipts, self._chance("first"))
+        """Run all actors for this time, and return when no job is left."""
+        payer = Spender(self._wire(never_cut=True), self.receipts, self._chance("first"))
         await payer.pay("one", FIRST_CREDITS, "first")
         await payer.pay("tight", FIRST_CREDITS // 4, "first")
         async with asyncio.timeout(seconds + CALM_SECONDS), asyncio.TaskGroup() as actors:
@@ -102,10 +102,10 @@ class CreditStorm:
             self._over.set()
 
     async def close(self) -> None:
-        """What the storm has left: nothing to do, all resolved, every word kept."""
+        """The state after the storm: no jobs, all resolved, every answer was true."""
         conn = await self._connect()
         try:
-            await self.auditor.look(conn, thorough=True)
+            await self.auditor.check(conn, thorough=True)
             assert not await conn.fetch("select * from penstock.reconcile()")
             left = "select (select count(*) from penstock.job) + sum(running) from penstock.account"
             assert await conn.fetchval(left) == 0
@@ -114,7 +114,7 @@ class CreditStorm:
             await self.receipts.hold(conn)
         finally:
             conn.terminate()
-            for wire in self._wires + self._spared:
+            for wire in self._wires + self._never_cut:
                 wire.cut()
 
     def figures(self) -> str:
@@ -132,10 +132,10 @@ class CreditStorm:
         await prepare(conn)
         return conn
 
-    def _wire(self, *, uncounted_failures: bool = False) -> Wire:
-        """One that the cutter may cut, unless it is uncounted_failures."""
+    def _wire(self, *, never_cut: bool = False) -> Wire:
+        """A connection that the cutter may cut, unless `never_cut`."""
         wire = Wire(self._server.dsn, self._up)
-        (self._spared if uncounted_failures else self._wires).append(wire)
+        (self._never_cut if never_cut else self._wires).append(wire)
         return wire
 
     # Actors
@@ -170,7 +170,7 @@ class CreditStorm:
             self._dead.clear()
             try:
                 async with wire.open() as conn:
-                    # Some leave in good order; the others have been silent for long.
+                    # Some leave properly; the others have been silent for long.
                     await conn.execute(
                         "select penstock.stop_worker(w) from unnest($1::bigint[]) w",
                         [worker for worker in dead if chance.random() < 0.4],
@@ -189,12 +189,12 @@ class CreditStorm:
             for row in rows:
                 if row["verdict"] == "done":
                     self.receipts.seen[f"recovered, {row['outcome']}"] += 1
-                    # What a cancelled one has delivered is not known here.
+                    # What a cancelled job has delivered is not known here.
                     charged = 0 if row["status"] == "failed" else None
-                    self.receipts.ended(row["job_id"], row["status"], charged)
+                    self.receipts.finished(row["job_id"], row["status"], charged)
 
     async def _cut(self, chance: random.Random) -> None:
-        wire = self._wire(uncounted_failures=True)
+        wire = self._wire(never_cut=True)
         while not self._calm.is_set():
             await asyncio.sleep(chance.uniform(0.05, 0.3))
             victim = chance.choice(self._wires)
@@ -209,13 +209,13 @@ class CreditStorm:
                     continue
 
     async def _kill(self, seconds: float, kills: int) -> None:
-        """So often, spread over the time; then the storm is over."""
+        """Kill the server so many times, spread over the time; then the storm is over."""
         chance = self._chance("kill")
         ends = time.monotonic() + seconds
         for left in range(kills, 0, -1):
             await asyncio.sleep((ends - time.monotonic()) / (left + 1) * chance.uniform(0.7, 1.3))
             await asyncio.to_thread(self._server.kill)
-            await asyncio.sleep(chance.uniform(0, 0.05))  # some run into it
+            await asyncio.sleep(chance.uniform(0, 0.05))  # some actors notice it
             self._up.clear()
             await asyncio.to_thread(self._server.start)
             self._up.set()
@@ -223,10 +223,10 @@ class CreditStorm:
         await asyncio.sleep(max(0, ends - time.monotonic()))
 
     async def _audit(self, _: random.Random) -> None:
-        wire = self._wire(uncounted_failures=True)
+        wire = self._wire(never_cut=True)
         while not self._over.is_set():
-            await wire.insist(self.auditor.look)
-            await asyncio.sleep(LOOK_SECONDS)
+            await wire.insist(self.auditor.check)
+            await asyncio.sleep(AUDIT_PAUSE_SECONDS)
 
     async def _until_nothing_is_left(self) -> None:
         conn = await self._connect()
@@ -236,14 +236,14 @@ class CreditStorm:
             if live != last:
                 last, since = live, time.monotonic()
             elif time.monotonic() - since > STILL_SECONDS:
-                # All that is left waits: for a minute after a crash, for a cancel to be heard.
+                # All remaining jobs wait: for a minute after a crash, for a cancel to be noticed.
                 await clock.advance("70s")
                 since = time.monotonic()
             await asyncio.sleep(0.05)
         conn.terminate()
 
 
-# Told once more from the tables, without anything in between.
+# Computed again from the tables, all at once.
 _BOOKS = """
 select a.name, a.balance,
   (select coalesce(sum(l.amount), 0) from penstock.ledger l

@@ -1,7 +1,7 @@
-"""A worker in a storm over credits: ends its starts in every way there is, dies, or haunts.
+"""A worker in a storm over credits: settles its attempts in every way, dies, or reports late.
 
-Unlike the one of claimer.py it may lose what it runs to upkeep while it lives, since times are
-short here. So it asks nothing but this: what has ended once does not end again.
+Unlike the one of claimer.py it may lose attempts to upkeep while it lives, since time limits are
+short here. So it asserts only this: a job that has finished does not finish again.
 """
 
 import asyncio
@@ -36,7 +36,7 @@ CALM_OUTCOMES = {"succeeded": 80, "failed": 20}
 
 @dataclass
 class Start:
-    """One that it has claimed; `units` as far as it knows them to be written."""
+    """An attempt that it has claimed; `units` as far as it knows them to be written."""
 
     worker: int
     row: asyncpg.Record
@@ -51,7 +51,7 @@ class Hand:
     ) -> None:
         self._wire = wire
         self._receipts = receipts
-        self._bury = bury  # hands the number of a dead worker to upkeep
+        self._bury = bury  # passes the number of a dead worker to upkeep
         self._chance = chance
         self._worker: int | None = None
         self._old: deque[Start] = deque(maxlen=30)
@@ -66,13 +66,13 @@ class Hand:
                 self._die()  # whether its claim took effect is not known
                 starts = []
             if self._old and self._chance.random() < 0.15:
-                await self._haunt()
+                await self._report_late()
             if not starts:
                 await self._pause(IDLE)
                 continue
             self._old.extend(starts)
             await self._pause(WORK)
-            await self._say_units(starts)
+            await self._report_units(starts)
             if not self._is_calm and self._chance.random() < 0.06:
                 self._wire.cut()
                 self._die()
@@ -82,17 +82,17 @@ class Hand:
             await self._report(starts)
 
     def _die(self) -> None:
-        """With all it holds, and nothing told; what goes on is another worker."""
+        """Die with all open attempts, without reporting; a new worker goes on."""
         self._receipts.seen["workers died"] += 1
-        # Some are not missed before the time of what they ran is over.
+        # Some workers are not declared lost before their attempts are over their time.
         if self._worker is not None and self._chance.random() < 0.7:
             self._bury(self._worker)
         self._worker = None
 
-    async def _haunt(self) -> None:
-        """A start of long ago, perhaps of a worker given up, is told to have ended."""
+    async def _report_late(self) -> None:
+        """Report the outcome of an old attempt, perhaps of a worker that was declared lost."""
         starts, ends = self._receipts.starts, self._receipts.ends
-        # Best where another start has its place by now.
+        # Preferably one that another attempt has followed by now.
         followed = [
             start
             for start in self._old
@@ -125,8 +125,8 @@ class Hand:
             self._receipts.started(row["id"], row["attempt"])
         return [Start(self._worker or 0, row) for row in rows]
 
-    async def _say_units(self, starts: Sequence[Start]) -> None:
-        """With their progress, some say what they have delivered so far."""
+    async def _report_units(self, starts: Sequence[Start]) -> None:
+        """With their progress, report for some what they have delivered so far."""
         if self._chance.random() < 0.6:
             return
         for start in starts:
@@ -134,7 +134,7 @@ class Hand:
             start.is_known = False
             try:
                 async with self._wire.open() as conn:
-                    told = await conn.fetchrow(
+                    answer = await conn.fetchrow(
                         "select verdict, cancel from penstock.report_progress($1, $2, $3, $4, $4,"
                         " $5, $6)",
                         start.worker,
@@ -146,17 +146,17 @@ class Hand:
                     )
             except Cut:
                 continue
-            assert told
+            assert answer
             start.is_known = True
-            start.cancel = told["cancel"]
-            if told["verdict"] == "done":
+            start.cancel = answer["cancel"]
+            if answer["verdict"] == "done":
                 start.units = units
 
     def _units(self, start: Start) -> int:
         return self._chance.randint(0, price_of(start.row["kind"], start.row["payload"]) + 2)
 
     async def _hand_over(self, start: Start) -> None:
-        """It goes on outside, and its end comes by a callback, whoever has it by then."""
+        """Dispatch it; its callback comes later, whichever worker has the job by then."""
         token = f"{self._chance.getrandbits(128):032x}"
         outcome = self._chance.choice(["succeeded", "succeeded", "failed"])
         units = self._units(start) if self._chance.random() < 0.5 else None
@@ -186,7 +186,7 @@ class Hand:
             self._note_end(start, outcome, units)
 
     async def _report(self, starts: list[Start]) -> None:
-        """Until each is told done, or stale: its time was over, or a cut report came through."""
+        """Repeat until each is done, or stale: its time was over, or a cut report took effect."""
         chances = CALM_OUTCOMES if self._is_calm else OUTCOMES
         outcomes = self._chance.choices(list(chances), list(chances.values()), k=len(starts))
         for n, start in enumerate(starts):
@@ -195,11 +195,11 @@ class Hand:
         began = time.monotonic()
         while starts:
             try:
-                busy = await self._finish(starts, outcomes)
+                locked = await self._finish(starts, outcomes)
             except Cut:
                 await self._pause(IDLE)
                 continue
-            starts, outcomes = [starts[n] for n in busy], [outcomes[n] for n in busy]
+            starts, outcomes = [starts[n] for n in locked], [outcomes[n] for n in locked]
             if starts:
                 await self._pause(IDLE)
         self._receipts.slowest = max(self._receipts.slowest, time.monotonic() - began)
@@ -207,7 +207,7 @@ class Hand:
     async def _finish(
         self, starts: Sequence[Start], outcomes: Sequence[str], *, late: bool = False
     ) -> list[int]:
-        """Tell, and note what was answered; which of them were busy."""
+        """Report outcomes, and record the answers; return which of them were locked."""
         units = [self._units(s) if self._chance.random() < 0.4 else None for s in starts]
         slots = list({start.row["slot_account"] for start in starts} - {None})
         rows = [start.row for start in starts]
@@ -225,20 +225,20 @@ class Hand:
                 slots if self._chance.random() < 0.5 else None,
                 units,
             )
-        told = {answer["job_id"]: answer for answer in answers}
-        busy = []
+        by_job = {answer["job_id"]: answer for answer in answers}
+        locked = []
         for n, start in enumerate(starts):
-            answer: Any = told[start.row["id"]]
+            answer: Any = by_job[start.row["id"]]
             self._receipts.seen[f"{'late, ' * late}{answer['verdict']}"] += 1
             if answer["verdict"] == "done":
                 self._note_end(start, answer["status"], units[n])
             elif answer["verdict"] == "locked":
-                busy.append(n)
-        return busy
+                locked.append(n)
+        return locked
 
     def _note_end(self, start: Start, status: str, units: int | None) -> None:
         charged = None
         if units is not None or start.is_known:
             delivered = start.units if units is None else units
             charged = charge_of(start.row["kind"], start.row["payload"], status, delivered)
-        self._receipts.ended(start.row["id"], status, charged, start.row["attempt"])
+        self._receipts.finished(start.row["id"], status, charged, start.row["attempt"])

@@ -1,8 +1,8 @@
-"""What the actors of a storm over credits were told: a log to hold the database to.
+"""The answers that the actors of a storm over credits got, to compare the database with.
 
-It believes only what came back from a committed call. What a cut call has done is not known until
-it is repeated with its key or its reference; what cannot be repeated stays in doubt, and is then
-there as a whole, or not at all.
+It believes only answers of committed calls. The effect of a cut call is not known until it is
+repeated with its key or its reference. A call that cannot be repeated stays in doubt: it took
+effect as a whole, or not at all.
 """
 
 from collections import Counter
@@ -22,7 +22,7 @@ SPLIT_MOST = 4
 
 
 def price_of(kind: str, payload: dict[str, Any]) -> int:
-    """What a job costs, told from outside; `cost` is a price that its caller has said."""
+    """The price of a job, computed independently; `cost` is a price that its caller gave."""
     if "cost" in payload:
         return int(payload["cost"])
     match kind:
@@ -36,7 +36,7 @@ def price_of(kind: str, payload: dict[str, Any]) -> int:
 
 
 def charge_of(kind: str, payload: dict[str, Any], status: str, units: int | None) -> int:
-    """What of it is charged for an end like this."""
+    """How much of it is charged for such an outcome."""
     price = price_of(kind, payload)
     if status == "succeeded" and units is None:
         return price
@@ -50,7 +50,7 @@ def charge_of(kind: str, payload: dict[str, Any], status: str, units: int | None
 
 @dataclass
 class Request:
-    """A submit: whose jobs it asked for, at which prices."""
+    """A submit: the jobs that were requested, and their prices."""
 
     wanted: Counter[tuple[str, int]]
     fate: Fate = Fate.IN_DOUBT
@@ -63,13 +63,13 @@ class Entry:
 
     amount: int
     fate: Fate = Fate.IN_DOUBT
-    is_loose: bool = False  # a call of it was cut: it may come through after others were refused
+    is_loose: bool = False  # a call of it was cut: it may take effect after others were refused
 
 
 @dataclass
 class End:
     status: str
-    charged: int | None  # where whoever ended it knows
+    charged: int | None  # if the actor that finished it knows
 
 
 class Receipts:
@@ -80,14 +80,14 @@ class Receipts:
         self.starts: dict[UUID, int] = {}  # the latest attempt of each job
         self.ends: dict[UUID, End] = {}
         self._shown: dict[UUID, str] = {}
-        self._successes: set[tuple[UUID, int]] = set()  # starts that were said to have one
-        self.jobs: list[UUID] = []  # accepted, for those who want one to cancel
+        self._successes: set[tuple[UUID, int]] = set()  # attempts that were reported to have one
+        self.jobs: list[UUID] = []  # accepted, for actors that cancel one
         self.batches: list[UUID] = []
         self.seen: Counter[str] = Counter()
-        self.slowest = 0.0  # seconds a worker took to be heard
+        self.slowest = 0.0  # seconds until a worker's report had an answer
 
     def asks(self, wanted: Sequence[tuple[str, int]], tag: int) -> Request:
-        """Note it before it is sent: from then on it may be there."""
+        """Record a request before it is sent: from then on its jobs may exist."""
         assert tag == len(self.requests)
         self.requests.append(Request(Counter(wanted)))
         return self.requests[tag]
@@ -99,49 +99,49 @@ class Receipts:
         self.seen["submits"] += 1
         self.seen["jobs"] += len(jobs)
 
-    def refused(self, error: asyncpg.PostgresError, told: dict[str, Any]) -> None:
+    def refused(self, error: asyncpg.PostgresError, detail: dict[str, Any]) -> None:
         """A 402 has to be true: it names a balance that is too small."""
-        self.seen[f"refused, {told['code']}"] += 1
+        self.seen[f"refused, {detail['code']}"] += 1
         if error.sqlstate == "PS402":
-            assert 0 <= told["balance"] < told["required"], told
+            assert 0 <= detail["balance"] < detail["required"], detail
 
     def books(self, account: str, kind: str, ref: str, amount: int) -> Entry:
-        """Note it before it is sent; a repetition finds its first."""
+        """Record an entry before it is sent; a repetition finds the first one."""
         entry = self.entries.setdefault((account, kind, ref), Entry(amount))
         assert entry.amount == amount
         return entry
 
     def started(self, job: UUID, attempt: int) -> None:
-        assert job not in self.ends, f"{job} started after it had ended: {self.ends[job]}"
+        assert job not in self.ends, f"{job} started after it had finished: {self.ends[job]}"
         assert attempt > self.starts.get(job, 0), f"{job} started twice as {attempt}"
         self.starts[job] = attempt
 
     def reports(self, job: UUID, attempt: int, outcome: str) -> None:
-        """Somebody is about to tell the database."""
+        """An actor is about to report an outcome."""
         if outcome == "succeeded":
             self._successes.add((job, attempt))
 
-    def ended(
+    def finished(
         self, job: UUID, status: str, charged: int | None, attempt: int | None = None
     ) -> None:
-        """Somebody's word ended it, nobody's before, and not the word of an earlier start."""
+        """A report finished it: the only one, and not of an earlier attempt."""
         if status not in FINAL:
             return
         latest = self.starts.get(job)
-        assert attempt in (None, latest), f"attempt {attempt} of {job} ended {latest}"
+        assert attempt in (None, latest), f"attempt {attempt} of {job} finished {latest}"
         before = self.ends.get(job)
-        assert before is None, f"{job} ended as {before} and again as {status}"
+        assert before is None, f"{job} finished as {before} and again as {status}"
         self.ends[job] = End(status, charged)
-        self.seen[f"ended, {status}"] += 1
+        self.seen[f"finished, {status}"] += 1
 
     def shown(self, job: UUID, status: str) -> None:
-        """Somebody has looked: what has ended stays as it ended."""
+        """A reader saw its status: once finished, it stays as it is."""
         if status in FINAL:
             before = self._shown.setdefault(job, status)
             assert before == status, f"{job} was {before} and is {status}"
 
     async def hold(self, conn: asyncpg.Connection) -> None:
-        """Everything that was told is in the database, once, and nothing else is."""
+        """Everything that was answered is in the database, once, and nothing else is."""
         rows = await conn.fetch(_JOBS)
         self._hold_requests(rows)
         self._hold_ends(rows)
@@ -167,17 +167,17 @@ class Receipts:
             if there:
                 prices = Counter((row["account"], row["reserved"]) for row in there)
                 assert prices == request.wanted, what
-        assert not found, f"jobs that nobody has asked for: {found}"
+        assert not found, f"jobs that no actor requested: {found}"
         assert self.retries.items() <= retried.items()
 
     def _hold_ends(self, rows: Sequence[asyncpg.Record]) -> None:
         by_id = {row["id"]: row for row in rows}
         for job, end in self.ends.items():
             row = by_id[job]
-            assert row["status"] == end.status, f"{job} was told {end}: {row}"
-            # One that was tried again by hand costs what its kind costs today.
+            assert row["status"] == end.status, f"{job}: the answer was {end}: {row}"
+            # A job that was retried by hand costs what its kind costs today.
             if end.charged is not None and row["retry_of"] is None:
-                assert row["charged"] == end.charged, f"{job} was told {end}: {row}"
+                assert row["charged"] == end.charged, f"{job}: the answer was {end}: {row}"
                 self.seen["charges known"] += 1
         for row in rows:
             if row["status"] == "succeeded":
@@ -191,10 +191,10 @@ class Receipts:
             there = found.pop((*key, entry.amount), 0)
             right = {1} if entry.fate is Fate.COMMITTED else {0, int(entry.is_loose)}
             assert there in right, f"{key} {entry}: {there} times"
-        assert not found, f"lines that nobody has asked for: {found}"
+        assert not found, f"lines that no actor requested: {found}"
 
 
-# Every job with what the ledger has reserved for it, and what was charged in the end.
+# Every job with the credits that the ledger reserved for it, and what was charged in the end.
 _JOBS = """
 select (p.payload ->> 'tag')::integer as tag, p.id, p.retry_of, p.status::text, p.attempt,
   p.reserved, a.name as account, r.charged, b.booked

@@ -1,8 +1,8 @@
-"""Keeps the books of a storm: what was accepted, who holds what, and how everything ended.
+"""Keeps the books of a storm: what was accepted, who has which job, and how all jobs finished.
 
-It sits in the process of the actors and believes only what the database has told them. An actor
-whose connection was cut does not know what became of its call, and the referee with it: such a
-submit may or may not be there, and such a worker is given up, with whatever it held.
+It runs in the process of the actors and believes only answers of the database. If the connection of
+an actor was cut, the effect of its call is unknown to the actor and to the referee: such a submit
+may or may not exist, and such a worker is declared lost, with all its attempts.
 """
 
 from collections import Counter
@@ -18,7 +18,7 @@ FINAL = {"succeeded", "failed", "cancelled"}
 
 
 class Fate(Enum):
-    """What became of a submit."""
+    """The effect of a submit."""
 
     COMMITTED = auto()
     ROLLED_BACK = auto()
@@ -27,7 +27,7 @@ class Fate(Enum):
 
 @dataclass
 class Hold:
-    """One start, from the claim that told of it until its report took effect."""
+    """One attempt, from the claim that returned it until its report took effect."""
 
     worker: int
     attempt: int
@@ -46,7 +46,7 @@ class Referee:
         self._ends: dict[UUID, str] = {}
 
     def tags(self, n: int) -> list[int]:
-        """New ones, of a submit that is about to begin: until told otherwise, in doubt."""
+        """New tags for a submit that is about to begin: in doubt until there is an answer."""
         tags = list(range(len(self.fates), len(self.fates) + n))
         self.submitted(tags, Fate.IN_DOUBT)
         return tags
@@ -57,7 +57,7 @@ class Referee:
         self.jobs.extend(jobs)
 
     def claimed(self, worker: int, rows: Sequence[asyncpg.Record]) -> None:
-        """M4: nobody else holds it, it has not ended, and the attempt has grown."""
+        """M4: no other worker has it, it has not finished, and its attempt number has grown."""
         for row in rows:
             job, attempt = row["id"], row["attempt"]
             self.seen["started"] += 1
@@ -70,7 +70,7 @@ class Referee:
             self._holds[job] = Hold(worker, attempt)
 
     def reports(self, rows: Sequence[asyncpg.Record], outcomes: Sequence[str]) -> None:
-        """Someone is about to tell the database: from now on it may have taken effect."""
+        """An actor is about to report: from now on the report may have taken effect."""
         for row, outcome in zip(rows, outcomes, strict=True):
             if hold := self._mine(row):
                 hold.outcome = outcome
@@ -80,7 +80,7 @@ class Referee:
             if hold := self._mine(row):
                 hold.in_doubt = True
 
-    def told(
+    def answered(
         self, row: asyncpg.Record, verdict: str, status: str | None, *, late: bool = False
     ) -> None:
         """The answer to a report; `locked` changes nothing. `late`: a dead worker reported it."""
@@ -89,7 +89,7 @@ class Referee:
             return
         hold = self._mine(row)
         if verdict == "stale" and not late:
-            # Only a cut report, applied after all, can be repeated in vain by a living worker.
+            # For a live worker a report is stale only if a cut one took effect after all.
             assert hold is None or hold.in_doubt, f"a living worker lost {row['id']}: {hold}"
         elif status in FINAL:
             self._end(row["id"], status or "")
@@ -97,7 +97,7 @@ class Referee:
             del self._holds[row["id"]]
 
     def called_back(self, row: asyncpg.Record, answer: str) -> None:
-        """`duplicate`: upkeep has ended a cancelled one, or a cut call had come through."""
+        """`duplicate`: upkeep has settled a cancelled one, or a cut call had taken effect."""
         assert answer in ("accepted", "duplicate"), f"a callback of {row['id']} was {answer}"
         self.seen["called back"] += 1
         self._holds.pop(row["id"], None)
@@ -108,7 +108,7 @@ class Referee:
         self._end(job, "cancelled")
 
     def abandons(self, worker: int) -> None:
-        """It died: what it held is anyone's, as soon as upkeep gives it back."""
+        """Its worker died: as soon as upkeep releases them, others may have its jobs."""
         self.seen["abandoned"] += 1
         for hold in self._holds.values():
             if hold.worker == worker:
@@ -124,7 +124,7 @@ class Referee:
         self.seen[status] += 1
 
     async def balance(self, conn: asyncpg.Connection) -> None:
-        """M1, E9: every accepted job is there, once, nothing else is, and ended as was told."""
+        """M1, E9: every accepted job exists, once, no other does, and outcomes are as answered."""
         rows = await conn.fetch(
             "select (payload ->> 'tag')::integer as tag, id, status::text from penstock.job"
             " union all"

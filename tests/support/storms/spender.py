@@ -1,4 +1,4 @@
-"""A caller in a storm over credits: asks for jobs, cancels them, deducts and gives back."""
+"""A caller in a storm over credits: submits jobs, cancels them, deducts and refunds."""
 
 import asyncio
 import json
@@ -27,7 +27,7 @@ IDLE = (0.05, 0.5)
 RECENT = 60
 
 ACCOUNTS = {"one": 85, "tight": 15}
-# What is expected to be refused, and leaves nothing behind.
+# Refusals that are expected, and leave nothing behind.
 REFUSALS = {
     "insufficient_credits",
     "unknown_ref",
@@ -71,7 +71,7 @@ class Spender:
                     "images": self._chance.randint(1, 16),
                     "quality": self._chance.choice(list(PRICE_OF_QUALITY)),
                 }
-                if self._chance.random() < 0.2:  # its caller says what it costs
+                if self._chance.random() < 0.2:  # its caller sets the price
                     payload["cost"] = self._chance.randint(1, 50)
                 return kind, payload
             case "split":
@@ -90,7 +90,7 @@ class Spender:
         }
 
     async def _submit(self) -> None:
-        """With a key, so that it is known in the end what became of it."""
+        """Submit with a key, so that the effect is known in the end."""
         kind, payload = self._job()
         account, times = self._account(), self._times()
         tag = len(self._receipts.requests)
@@ -121,11 +121,11 @@ class Spender:
         cuts = self._wire.cuts
         answer = await self._unless_refused(submit)
         if answer is None or answer["deduplicated"]:
-            # After a cut, the first call may be under way still, and find credits again.
+            # After a cut, the first call may still run, and find credits again.
             request.fate = Fate.ROLLED_BACK if cuts == self._wire.cuts else Fate.IN_DOUBT
             return
         self._receipts.seen["replayed after a cut"] += answer["replayed"]
-        assert answer["balance"] >= 0, f"told a balance below zero: {answer}"
+        assert answer["balance"] >= 0, f"a balance below zero: {answer}"
         self._note(request, answer["ids"] or [answer["id"]], answer["batch"])
         if self._chance.random() < 0.1:
             again = await self._wire.insist(submit)
@@ -139,23 +139,23 @@ class Spender:
             self._receipts.batches.append(batch)
 
     async def _unless_refused(self, call: Callable[[asyncpg.Connection], Awaitable[T]]) -> T | None:
-        """Its answer, however often the connection is cut; None: refused."""
+        """The call's answer, however often the connection is cut; None: refused."""
         while True:
             try:
                 return await self._wire.insist(call)
             except asyncpg.PostgresError as error:
                 if not str(error.sqlstate).startswith("PS"):
                     raise
-                told = json.loads(error.detail or "{}")
-                if told["code"] == "idempotency_in_progress":
-                    continue  # the server has not noticed yet that we were cut off
-                if told["code"] not in REFUSALS:
+                detail = json.loads(error.detail or "{}")
+                if detail["code"] == "idempotency_in_progress":
+                    continue  # the server has not noticed the cut yet
+                if detail["code"] not in REFUSALS:
                     raise
-                self._receipts.refused(error, told)
+                self._receipts.refused(error, detail)
                 return None
 
     async def _submit_batch(self) -> None:
-        """Without a key, in a transaction that commits, rolls back or is cut."""
+        """Submit without a key, in a transaction that commits, rolls back or is cut."""
         tag = len(self._receipts.requests)
         items = []
         wanted = []
@@ -228,7 +228,7 @@ class Spender:
                 self._receipts.shown(UUID(item["id"]), item["status"])
 
     async def _retry(self) -> None:
-        """By hand: a new job at the price of today."""
+        """Retry by hand: a new job at the present price."""
         if not self._receipts.ends:
             return
         job = self._chance.choice(list(self._receipts.ends)[-RECENT:])
@@ -242,7 +242,7 @@ class Spender:
     # Credits
 
     async def pay(self, account: str, amount: int, ref: str) -> None:
-        """Buy credits; now and then the payment is told twice."""
+        """Buy credits; now and then the payment is reported twice."""
         entry = self._receipts.books(account, "grant", ref, amount)
         for _ in range(2 if self._chance.random() < 0.2 else 1):
             await self._book(entry, ref, _GRANT, account, amount, ref)
@@ -267,13 +267,13 @@ class Spender:
             await self._book(entry, ref, _REFUND, account, ref)
 
     async def _book(self, entry: Entry, ref: str, call: str, *arguments: Any) -> None:
-        """Told until there is an answer; the reference keeps it from happening twice."""
+        """Repeat until there is an answer; the reference makes it happen only once."""
         was, cuts = entry.fate, self._wire.cuts
         answer = await self._unless_refused(lambda conn: conn.fetchval(call, *arguments))
         entry.is_loose |= cuts < self._wire.cuts
         if answer:
             assert (answer["ref"], abs(answer["amount"])) == (ref, entry.amount)
-            assert answer["balance"] >= 0, f"told a balance below zero: {answer}"
+            assert answer["balance"] >= 0, f"a balance below zero: {answer}"
             assert answer["replayed"] or was is not Fate.COMMITTED, answer
             entry.fate = Fate.COMMITTED
             self._receipts.seen[f"{answer['kind']}{', replayed' * answer['replayed']}"] += 1

@@ -1,13 +1,13 @@
 """A storm: many connections claim, submit, cancel, snooze and die at once, on a seed.
 
-    claimers    as claimer.py says
-    submitters  in transactions of their own that commit, roll back, or are cut
-    cancellers  likewise
-    upkeep      two at once, recovers what the dead held
-    cutter      cuts connections in the middle of it, from our end or from the server's
-    sampler     looks at one snapshot after the other: within limits, counters equal counts
+    claimers    see claimer.py
+    submitters  submit in the app's transactions, which commit, roll back, or are cut
+    cancellers  cancel in the same way
+    upkeep      two at once, recovers jobs of dead workers
+    cutter      cuts connections in the middle of calls, from the client's or the server's end
+    sampler     checks one snapshot after the other: within limits, counters equal counts
 
-When most of the work is done the weather calms, and the claimers go on until nothing is left.
+When most of the work is done, only the claimers go on, until no job is left.
 """
 
 import asyncio
@@ -28,7 +28,7 @@ SUBMITTERS = 6
 CANCELLERS = 3
 UPKEEPERS = 2
 
-# Breaches of a limit, and counters that are no counts, from the jobs themselves.
+# Limits that are exceeded, and counters that differ from a count of the jobs.
 LIMITS = """
 select 'queue ' || q.name as who, q.concurrency as most, g.running as counted, count(j.id) as found
 from penstock.queue q join penstock.gate g on g.queue_id = q.id
@@ -61,7 +61,7 @@ class Storm:
         self.referee = Referee()
 
     async def rage(self, accounts: int, seconds: float) -> None:
-        """Fill the queue, let everyone loose, and come back when nothing is left to do."""
+        """Fill the queue, run all actors, and return when no job is left."""
         self._accounts = accounts
         watcher = await self._connect()
         await self._fill(watcher)
@@ -94,12 +94,12 @@ class Storm:
             wire.cut()
 
     def _wire(self) -> Wire:
-        """One that the cutter may cut."""
+        """A connection that the cutter may cut."""
         self._wires.append(Wire(self._dsn))
         return self._wires[-1]
 
     async def _hurry(self, conn: asyncpg.Connection) -> None:
-        """What was lost twice waits for 10 s or 60 s: when all that is left does, time moves."""
+        """Jobs that were lost twice wait 10 or 60 s: if only such jobs are left, move the clock."""
         if await conn.fetchval(
             "select bool_and(status = 'scheduled') and min(run_at) > penstock.clock() + '1 second'"
             " from penstock.job"
@@ -127,7 +127,7 @@ class Storm:
             " p_delays => $5::text[]::interval[])",
             ["q"] * len(tags),
             [{"tag": tag} for tag in tags],
-            # A few of them have many jobs.
+            # A few accounts have many jobs.
             [f"a{int(self._accounts * chance.random() ** 2)}" for _ in tags],
             chance.choices([0, 0, 0, 5, -5], k=len(tags)),
             chance.choices([None, None, "0.02"], k=len(tags)),
@@ -169,7 +169,7 @@ class Storm:
         work: Callable[[asyncpg.Connection], Awaitable[T]],
         chance: random.Random,
     ) -> tuple[Fate, T | None]:
-        """An app's own, which thinks for a moment and then commits, rolls back, or is cut."""
+        """A transaction of an app, which pauses and then commits, rolls back, or is cut."""
         fate = Fate.ROLLED_BACK
         answer = None
         try:
@@ -202,7 +202,7 @@ class Storm:
             self._dead.clear()
             try:
                 async with wire.open() as conn:
-                    # Some leave in good order; the others have been silent for long.
+                    # Some leave properly; the others have been silent for long.
                     await conn.execute(
                         "select penstock.stop_worker(w) from unnest($1::bigint[]) w",
                         [worker for worker in dead if chance.random() < 0.5],

@@ -1,6 +1,6 @@
-"""The app of the worker tests' processes. What its handlers do is appended to the file WORKER_LOG.
+"""The app of the worker tests' processes. Its handlers append lines to the file WORKER_LOG.
 
-A handler that holds does so until the file of its gate is there, so that a test says when it ends.
+A handler that holds runs until the file of its gate exists, so that a test decides when it returns.
 """
 
 import asyncio
@@ -24,7 +24,7 @@ app.queue("idle")
 
 
 def note(job: Job, word: str) -> None:
-    """One line, which several processes may append at once."""
+    """Append one line; several processes may do so at once."""
     line = f"{job.id} {job.attempt} {word} {os.getpid()} {time.time():.3f}\n"
     fd = os.open(os.environ["WORKER_LOG"], os.O_WRONLY | os.O_APPEND | os.O_CREAT)
     os.write(fd, line.encode())
@@ -46,7 +46,7 @@ async def hold(job: Job, gate: str) -> dict[str, Any]:
 
 @app.job(queue="q")
 async def hold_first(job: Job, gate: str) -> dict[str, Any]:
-    """Holds in its first attempt only."""
+    """Holds only in its first attempt."""
     note(job, "start")
     try:
         if job.attempt == 1:
@@ -90,7 +90,7 @@ async def later(job: Job, seconds: float) -> int:
 
 @app.job(queue="q")
 async def block(job: Job, seconds: float) -> dict[str, Any]:
-    """Keeps the event loop to itself, as it should not."""
+    """Blocks the event loop, as it should not."""
     note(job, "start")
     time.sleep(seconds)  # noqa: ASYNC251
     note(job, "end")
@@ -99,7 +99,7 @@ async def block(job: Job, seconds: float) -> dict[str, Any]:
 
 @app.job(queue="q")
 async def hang_first(job: Job, gate: str) -> int:
-    """Its first attempt keeps the event loop to itself until the gate opens."""
+    """Its first attempt blocks the event loop until the gate opens."""
     note(job, "start")
     while job.attempt == 1 and not Path(gate).exists():  # noqa: ASYNC240
         time.sleep(GATE_SECONDS)  # noqa: ASYNC251
@@ -117,7 +117,7 @@ def hold_thread(job: Job, gate: str) -> dict[str, Any]:
 
 @app.job(queue="q")
 async def die(job: Job, gate: str) -> None:
-    """Poison: whoever runs it is killed."""
+    """Poison: it kills the worker that runs it."""
     note(job, "start")
     await opened(gate)
     os.kill(os.getpid(), signal.SIGKILL)
@@ -147,12 +147,12 @@ _gates: dict[str, "asyncio.Task[None]"] = {}
 
 
 async def opened(gate: str) -> None:
-    """One look at a file for all that wait for it."""
+    """One poll of a file for all that wait for it."""
     if gate not in _gates:
-        _gates[gate] = asyncio.get_running_loop().create_task(_look(gate))
+        _gates[gate] = asyncio.get_running_loop().create_task(_poll(gate))
     await asyncio.shield(_gates[gate])
 
 
-async def _look(gate: str) -> None:
+async def _poll(gate: str) -> None:
     while not Path(gate).exists():  # noqa: ASYNC110, ASYNC240  # a file has no event
         await asyncio.sleep(GATE_SECONDS)

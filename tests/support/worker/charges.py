@@ -1,4 +1,4 @@
-"""An app whose handlers say what they delivered. In a module: a process of its own imports it."""
+"""An app whose handlers report what they delivered. In a module: another process imports it."""
 
 from penstock import Constant, Job, Penstock, Retries
 

@@ -29,7 +29,7 @@ TESTS = Path(__file__).resolve().parents[2]
 
 @dataclass(frozen=True)
 class Line:
-    """What a handler noted."""
+    """A line that a handler wrote."""
 
     job: UUID
     attempt: int
@@ -39,12 +39,12 @@ class Line:
 
 
 class Process:
-    """A worker in a process of its own, with the app of apps.py."""
+    """A worker in another process, with the app of apps.py."""
 
     def __init__(
         self, dsn: str, folder: Path, name: str, *, prefix: Sequence[str] = (), **options: Any
     ) -> None:
-        """`prefix`: what it is started through, like `ip netns exec a`."""
+        """`prefix`: the command that starts it, like `ip netns exec a`."""
         self.name = name
         self.log = folder / f"{name}.log"
         words = ["-m", "support.worker.runner", dsn, json.dumps({"name": name, **options})]
@@ -66,7 +66,7 @@ class Process:
         return self.popen.pid
 
     @property
-    def said(self) -> str:
+    def log_text(self) -> str:
         return self.log.read_text(errors="replace")
 
     def signal(self, number: int) -> None:
@@ -76,16 +76,16 @@ class Process:
         self.popen.kill()
         self.popen.wait(END_SECONDS)
 
-    async def ended(self) -> dict[str, Any]:
-        """Wait until it has ended by itself; what it printed last."""
+    async def left(self) -> dict[str, Any]:
+        """Wait until it has exited without a kill; what it printed last."""
         code = await asyncio.to_thread(self.popen.wait, END_SECONDS)
-        assert code == 0, self.said
-        answer: dict[str, Any] = json.loads(self.said.splitlines()[-1])
+        assert code == 0, self.log_text
+        answer: dict[str, Any] = json.loads(self.log_text.splitlines()[-1])
         return answer
 
 
 class Crew:
-    """The worker processes of one test, and what their handlers noted."""
+    """The worker processes of one test, and the lines of their handlers."""
 
     def __init__(self, dsn: str, conn: asyncpg.Connection, folder: Path) -> None:
         self.dsn = dsn
@@ -94,7 +94,7 @@ class Crew:
         self.started: list[Process] = []
 
     async def start(self, name: str, **options: Any) -> Process:
-        """A worker that is registered and holds its key in both sessions."""
+        """A worker that is registered and locks its key in both sessions."""
         process = Process(self.dsn, self.folder, name, **options)
         self.started.append(process)
         await self.settled(process)
@@ -102,13 +102,13 @@ class Crew:
 
     async def settled(self, process: Process) -> None:
         async def is_there() -> bool:
-            assert process.popen.poll() is None, process.said
+            assert process.popen.poll() is None, process.log_text
             return bool(await self.conn.fetchval(_BOTH_KEYS, process.name))
 
-        await eventually(is_there, f"worker {process.name} is there", seconds=15)
+        await eventually(is_there, f"worker {process.name} is registered", seconds=15)
 
     async def past_grace(self) -> None:
-        """Return when the upkeep sessions are old enough to judge others."""
+        """Return when the upkeep sessions are old enough to expire leases."""
         await eventually(
             lambda: self.conn.fetchval(_OLD_UPKEEP), "upkeep sessions older than the grace"
         )
@@ -137,20 +137,20 @@ class Crew:
 
 
 def noted_in(folder: Path, word: str | None = None) -> list[Line]:
-    """What the handlers of all workers with this folder have noted; of this word, if said."""
+    """The lines of all handlers of workers with this folder; only those with `word`, if given."""
     path = folder / "handlers.log"
     if not path.exists():
         return []
     found = []
     # Of a line that is being written, a reader may see a part.
     for line in path.read_text().rpartition("\n")[0].splitlines():
-        job, attempt, said, pid, at = line.split()
-        if word in (None, said):
-            found.append(Line(UUID(job), int(attempt), said, int(pid), float(at)))
+        job, attempt, written, pid, at = line.split()
+        if word in (None, written):
+            found.append(Line(UUID(job), int(attempt), written, int(pid), float(at)))
     return found
 
 
-# Two sessions hold the key of the worker of this name: heartbeat and upkeep.
+# Two sessions lock the key of the worker of this name: heartbeat and upkeep.
 _BOTH_KEYS = """
 select count(*) = 2 from pg_locks l join penstock.worker w
   on w.id = (l.classid::bigint << 32) | l.objid::bigint
@@ -172,14 +172,14 @@ async def submit_many(
 async def until_finished(
     conn: asyncpg.Connection, jobs: Sequence[UUID], *, seconds: float = 15
 ) -> list[Any]:
-    """Wait until these have ended; their rows of history, in order."""
+    """Wait until these jobs have finished; their rows of history, in order."""
 
     async def all_there() -> bool:
         n = await conn.fetchval("select count(*) from penstock.finished where id = any($1)", jobs)
         return bool(n == len(jobs))
 
     try:
-        await eventually(all_there, f"{len(jobs)} jobs end", seconds=seconds)
+        await eventually(all_there, f"{len(jobs)} jobs finish", seconds=seconds)
     except AssertionError as error:
         left = await conn.fetch(
             "select status::text, attempt, failures, crashes, error, run_at from penstock.job"
@@ -194,7 +194,7 @@ async def until_finished(
 
 
 async def outcomes(conn: asyncpg.Connection, job: UUID) -> list[str]:
-    """How its starts ended, one after the other."""
+    """The outcomes of its attempts, in order."""
     rows = await conn.fetch(
         "select outcome from penstock.attempts where job_id = $1 order by attempt", job
     )
@@ -226,7 +226,7 @@ class Here:
 async def working(
     dsn: str, app: Penstock, *, name: str = "here", **given: Any
 ) -> AsyncIterator[Here]:
-    """A worker of this app, here; told to leave at once at the end."""
+    """A worker of this app, in the test's loop; it leaves at once at the end."""
     await declare(dsn, app)
     for option in ("poll", "lease", "beat", "drain"):
         if isinstance(given.get(option), float | int):

@@ -1,4 +1,4 @@
-"""Handlers that read and make files: in the loop, in a thread, and in a process of their own."""
+"""Handlers that read and make files: in the loop, in a thread, and in another process."""
 
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
@@ -44,7 +44,7 @@ def copy_in_process(file: dict[str, Any], job: Job) -> dict[str, Any]:
 
 @app.job(queue=files)
 async def peek(wanted: str, job: Job) -> int:
-    """Asks for a file that its payload does not refer to."""
+    """Requests a file that its payload does not refer to."""
     return len(await (await job.open(wanted)).read())
 
 

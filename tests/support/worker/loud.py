@@ -20,7 +20,7 @@ release = threading.Event()
 
 
 @app.job(queue="loud")
-async def tell_all(job: Job, text: str) -> dict[str, str]:
+async def report_all(job: Job, text: str) -> dict[str, str]:
     async with job.stage(f"stage {text}"[:200], label=text):
         await job.progress(1, 2, partial={text: text})
         await job.emit(text)
@@ -31,7 +31,7 @@ async def tell_all(job: Job, text: str) -> dict[str, str]:
 
 
 @app.job(queue="loud")
-def tell_all_in_thread(job: Job, text: str) -> dict[str, str]:
+def report_all_in_thread(job: Job, text: str) -> dict[str, str]:
     with job.stage(f"stage {text}"[:200], label=text):
         job.progress(1, 2, partial={text: text})
         job.emit(text)
@@ -40,7 +40,7 @@ def tell_all_in_thread(job: Job, text: str) -> dict[str, str]:
 
 
 @app.job(queue="loud", isolation="process")
-def tell_all_in_process(job: Job, text: str, how: str = "") -> dict[str, str]:
+def report_all_in_process(job: Job, text: str, how: str = "") -> dict[str, str]:
     with job.stage(f"stage {text}"[:200], label=text):
         job.progress(1, 2, partial={text: text})
         job.emit(text)
@@ -106,7 +106,7 @@ async def be_cancelled(job: Job, text: str) -> str:
 @app.job(queue="loud")
 async def be_late(job: Job, text: str) -> str:
     if job.attempt == 1:
-        time.sleep(0.5)  # noqa: ASYNC251  # in which it is given up for lost
+        time.sleep(0.5)  # noqa: ASYNC251  # meanwhile it is declared lost
     return text
 
 

@@ -1,4 +1,4 @@
-"""A function outside, as tests need it: it takes jobs, or does what it is told instead."""
+"""An outside function for tests: it takes jobs, or does what the test asks for."""
 
 import asyncio
 import json
@@ -22,7 +22,7 @@ class Function:
         self.taken: list[dict[str, Any]] = []
         self.url = ""
         self.answer: Answer = self.take
-        """What it does with a job; the status of its answer."""
+        """Handles a job; returns the status of its answer."""
         self.held = asyncio.Event()
 
     async def take(self, _: dict[str, Any]) -> int:
@@ -40,7 +40,7 @@ class Function:
         return self.taken[n - 1]
 
     async def until_taken_as(self, attempt: int) -> dict[str, Any]:
-        """The call of that attempt of its only job."""
+        """The call for that attempt of its only job."""
 
         async def came() -> bool:
             return any(job["attempt"] == attempt for job in self.taken)
@@ -53,13 +53,13 @@ class Function:
 async def function() -> AsyncIterator[Function]:
     made = Function()
 
-    async def said(request: web.Request) -> web.Response:
+    async def take(request: web.Request) -> web.Response:
         job = json.loads(await request.read())
         made.taken.append(job)
         return web.Response(status=await made.answer(job))
 
     app = web.Application()
-    app.router.add_post("/f", said)
+    app.router.add_post("/f", take)
     server = TestServer(app)
     await server.start_server()
     made.url = f"http://127.0.0.1:{server.port}/f"
@@ -71,18 +71,18 @@ async def function() -> AsyncIterator[Function]:
 
 
 async def call_back(
-    engine: Engine, job: dict[str, Any], outcome: str = "succeeded", **said: Any
+    engine: Engine, job: dict[str, Any], outcome: str = "succeeded", **fields: Any
 ) -> str:
-    """What the function says later, past the API."""
+    """The later report of the function, directly to the engine."""
     for name in ("result", "error", "progress"):
-        if name in said:
-            said[name] = json.dumps(said[name])
+        if name in fields:
+            fields[name] = json.dumps(fields[name])
     item = Item(
         job_id=UUID(job["job_id"]),
         attempt=job["attempt"],
         token=job["token"],
         outcome=outcome,
-        **said,
+        **fields,
     )
     [resolved] = await engine.callbacks.resolve([item])
     return resolved.outcome

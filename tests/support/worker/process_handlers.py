@@ -1,6 +1,6 @@
 """Handlers for test_processes.py: each does one thing to its process.
 
-Most are kinds only as far as a child looks at them: these tests need no app and no database.
+Most of them are only treated as kinds to a child: these tests need no app and no database.
 """
 
 import ctypes
@@ -35,7 +35,7 @@ class Kind:
 
 
 class Declared:
-    """As the app declares it, with its parameters read from the signature."""
+    """A handler as the app declares it, with parameters from its signature."""
 
     def __init__(self, function: Callable[..., Any]) -> None:
         parameters = Parameters.of(function, "declared")
@@ -85,7 +85,7 @@ def stages(job: Any) -> Any:
 
 @Kind
 def two_steps(job: Any) -> Any:
-    first = job.step("first", lambda: "made anew")
+    first = job.step("first", lambda: "made again")
     return [first, job.step("second", lambda a, b: (a + b, job.key), 1, b=2), job.key]
 
 
@@ -112,7 +112,7 @@ def odd_words(job: Any, what: str) -> Any:
         case "async":
             job.step("c", _awaited)
         case _:
-            job.step("c", lambda: _awaited())  # noqa: PLW0108  # seen only when called
+            job.step("c", lambda: _awaited())  # noqa: PLW0108  # noticed only when called
 
 
 @Kind
@@ -138,7 +138,7 @@ def control(how: str) -> Any:
 
 
 class BadEssay(Fail):
-    """An app's own."""
+    """A subclass of the app."""
 
 
 @Kind
@@ -154,8 +154,8 @@ def divide() -> Any:
 @Kind
 def lose(how: str) -> Any:
     if how == "TimeoutError":
-        raise TimeoutError("the model is away")
-    raise ConnectionResetError("the model is away")
+        raise TimeoutError("the model is unavailable")
+    raise ConnectionResetError("the model is unavailable")
 
 
 @Kind
@@ -260,7 +260,7 @@ def leave_another_behind() -> Any:
 def fork_and_die(job: Any) -> Any:
     pid = os.fork()
     if pid == 0:
-        os.setsid()  # out of reach, and with the line in its hands
+        os.setsid()  # out of reach, with the socket still open
         time.sleep(3_600)
     job.emit(pid)
     os._exit(5)
@@ -289,5 +289,5 @@ def surroundings() -> Any:
 def _target(fd: Path) -> str:
     try:
         return str(fd.readlink())
-    except FileNotFoundError:  # the one that lists the folder
+    except FileNotFoundError:  # the descriptor that lists the folder
         return ""

@@ -27,14 +27,14 @@ def options(given: dict[str, Any]) -> Options:
 
 async def work(dsn: str, given: dict[str, Any]) -> None:
     worker = Worker(dsn, app.handlers(), options(given))
-    told = False
+    stopped = False
 
     def hear() -> None:
-        nonlocal told
-        if told:
+        nonlocal stopped
+        if stopped:
             worker.stop_at_once()
         else:
-            told = True
+            stopped = True
             worker.stop()
             print("Stopping", flush=True)
 

@@ -39,7 +39,7 @@ async def test_when_stopped_it_lets_its_jobs_finish(crew: Crew, conn: asyncpg.Co
     worker.signal(signal.SIGTERM)
     await eventually(_says(worker, "Stopping"), "it is stopping")
     crew.gate().touch()
-    assert await worker.ended() == {"processed": 5, "reason": "stopped"}
+    assert await worker.left() == {"processed": 5, "reason": "stopped"}
     rows = await crew.until_finished(jobs)
     assert {(row["status"], row["attempt"]) for row in rows} == {("succeeded", 1)}
     waiting = await conn.fetch("select status, attempt from penstock.job where id = any($1)", late)
@@ -48,7 +48,7 @@ async def test_when_stopped_it_lets_its_jobs_finish(crew: Crew, conn: asyncpg.Co
 
 def _says(process: Process, words: str) -> Callable[[], Awaitable[bool]]:
     async def says() -> bool:
-        return words in process.said
+        return words in process.log_text
 
     return says
 
@@ -71,7 +71,7 @@ async def test_jobs_that_do_not_finish_in_time_are_released(
         )
 
     await eventually(released, "all seven are queued again")
-    assert await leaving.ended() == {"processed": 7, "reason": "stopped"}
+    assert await leaving.left() == {"processed": 7, "reason": "stopped"}
     crew.gate("thread").touch()
     await crew.start("other")
     rows = await crew.until_finished(jobs + threads)
@@ -89,7 +89,7 @@ async def test_a_second_signal_ends_it_at_once(crew: Crew, conn: asyncpg.Connect
     worker.signal(signal.SIGTERM)
     worker.signal(signal.SIGINT)
     begun = time.monotonic()
-    ran = await worker.ended()
+    ran = await worker.left()
     assert time.monotonic() - begun < 5
     assert ran["reason"] == "stopped"
     rows = await conn.fetch("select status::text, failures, crashes from penstock.job")

@@ -112,16 +112,16 @@ async def test_a_notification_alone_cancels_nothing(
         job = (await slow.submit()).id
         await asyncio.wait_for(begun.wait(), 10)
         await until_it_listens(conn)
-        looks = here.worker._attempts.cancel_requested
-        looked = asyncio.Event()
+        poll = here.worker._attempts.cancel_requested
+        polled = asyncio.Event()
 
         async def seen(worker: int) -> None:
-            await looks(worker)
-            looked.set()
+            await poll(worker)
+            polled.set()
 
         here.worker._attempts.cancel_requested = seen  # type: ignore[method-assign]
         await stranger.execute("select pg_notify('penstock_cancel', $1)", str(job))
-        await asyncio.wait_for(looked.wait(), 10)
+        await asyncio.wait_for(polled.wait(), 10)
         go_on.set()
         await until_finished(conn, [job])
     [row] = await conn.fetch("select status, result from penstock.finished where id = $1", job)

@@ -162,8 +162,8 @@ async def test_an_attempt_that_could_not_go_on_loses_no_time(
         rows: list[dict[str, Any]] = [{"kind": "naps", "payload": {"seconds": 0.8}}] * 20
         rows.insert(10, {"kind": "blocks_later"})
         jobs = await submit_rows(conn, rows)
-        ended = await until_finished(conn, [*jobs[:10], *jobs[11:]])
-    assert count((row["status"], row["attempt"]) for row in ended) == {("succeeded", 1): 20}
+        finished = await until_finished(conn, [*jobs[:10], *jobs[11:]])
+    assert count((row["status"], row["attempt"]) for row in finished) == {("succeeded", 1): 20}
 
 
 async def test_an_attempt_that_has_just_begun_loses_no_time_either(
@@ -182,8 +182,8 @@ async def test_an_attempt_that_has_just_begun_loses_no_time_either(
     rows.append({"kind": "blocks", "payload": {"way": "itself"}})
     jobs = await submit_rows(conn, rows)
     async with working(database, app, poll=0.1, concurrency=30):
-        ended = await until_finished(conn, jobs[:20])
-    assert count((row["status"], row["attempt"]) for row in ended) == {("succeeded", 1): 20}
+        finished = await until_finished(conn, jobs[:20])
+    assert count((row["status"], row["attempt"]) for row in finished) == {("succeeded", 1): 20}
 
 
 async def test_an_attempt_that_blocks_uses_its_own_time(
@@ -275,10 +275,10 @@ async def test_jobs_that_have_blocked_start_one_by_one_and_alone(
     jobs = await submit_rows(conn, rows)
     await conn.execute("update penstock.job set blocks = true where id = any ($1)", jobs[::3])
     async with working(database, app, poll=0.1, concurrency=20):
-        ended = await until_finished(conn, jobs, seconds=40)
+        finished = await until_finished(conn, jobs, seconds=40)
     assert set(beside) == {1}
     assert len(beside) == 30
-    assert {row["failures"] for row in ended} == {0}
+    assert {row["failures"] for row in finished} == {0}
 
 
 async def test_an_attempt_that_was_released_meanwhile_is_stopped_here(

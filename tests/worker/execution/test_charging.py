@@ -1,4 +1,4 @@
-"""What a handler says it delivered is what is charged; also of a run that did not end well."""
+"""What a handler reports as delivered is charged; also for an attempt that did not succeed."""
 
 import asyncio
 from collections.abc import Callable
@@ -32,7 +32,7 @@ def new_app() -> Penstock:
 
 
 async def credits_of(conn: asyncpg.Connection, job: UUID) -> tuple[int, int, int]:
-    """Reserved, charged, refunded; and the books agree."""
+    """Reserved, charged, refunded; and the ledger agrees."""
     row = await conn.fetchrow("select * from penstock.resolution where job_id = $1", job)
     assert row is not None
     moved = await conn.fetchval("select sum(amount) from penstock.ledger where job_id = $1", job)
@@ -47,10 +47,10 @@ async def balance(conn: asyncpg.Connection) -> int:
 
 @pytest.mark.usefixtures("granted")
 @pytest.mark.parametrize("mode", ["async", "thread", "process"])
-async def test_three_of_four_are_charged_and_one_is_paid_back(
+async def test_three_of_four_are_charged_and_one_is_refunded(
     database: str, conn: asyncpg.Connection, mode: str
 ) -> None:
-    """G4: the last word counts, from the loop, a thread and a process of its own."""
+    """G4: the last report counts, from the loop, a thread and another process."""
     async with working(database, charges):
         some = await submit(conn, mode, payload={"images": 4, "good": 3})
         none = await submit(conn, mode, payload={"images": 4, "good": 0})
@@ -63,7 +63,7 @@ async def test_three_of_four_are_charged_and_one_is_paid_back(
 
 
 @pytest.mark.usefixtures("granted")
-async def test_who_says_nothing_is_charged_all_and_who_fails_nothing(
+async def test_without_a_report_all_is_charged_and_for_a_failure_nothing(
     database: str, conn: asyncpg.Connection
 ) -> None:
     """G3, G4: and what a failed attempt delivered does not count for the next one."""
@@ -90,10 +90,10 @@ async def test_who_says_nothing_is_charged_all_and_who_fails_nothing(
 
 @pytest.mark.usefixtures("granted")
 @pytest.mark.parametrize("mode", ["async", "thread"])
-async def test_what_was_delivered_is_known_before_the_end_and_charged_at_a_cancel(
+async def test_units_are_known_while_the_job_runs_and_charged_at_a_cancel(
     database: str, conn: asyncpg.Connection, mode: str
 ) -> None:
-    """G13, G4: one that is cancelled while it runs costs what it delivered until then."""
+    """G13, G4: a job that is cancelled while it runs costs what it had delivered until then."""
     app = new_app()
     if mode == "async":
 
@@ -127,7 +127,7 @@ async def test_what_was_delivered_is_known_before_the_end_and_charged_at_a_cance
 async def test_the_database_alone_can_charge_a_cancelled_run(
     database: str, conn: asyncpg.Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """G4: the worker never tells the end; what it reported before is what counts."""
+    """G4: the worker never writes the outcome; what it reported before is what counts."""
     app = new_app()
 
     @app.job(queue="q", account=Constant("u1"), price=PRICE, timeout="1h")
@@ -142,7 +142,7 @@ async def test_the_database_alone_can_charge_a_cancelled_run(
     async with working(database, app):
         job = await submit(conn, "draw", payload={"images": 4})
         await eventually(is_known, "the units to be known while it runs")
-        # An end without a word about units: as upkeep and a callback tell it.
+        # An outcome without units, as upkeep and a callback write it.
         verdict = await conn.fetchval(
             "select f.verdict from penstock.job j cross join lateral penstock.finish_jobs("
             "j.worker_id, array[j.id], array[j.attempt], array['cancelled'],"
@@ -154,10 +154,10 @@ async def test_the_database_alone_can_charge_a_cancelled_run(
 
 
 @pytest.mark.usefixtures("granted")
-async def test_many_words_about_units_are_few_writes(
+async def test_many_reports_of_units_are_few_writes(
     database: str, conn: asyncpg.Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """S4: and none at all where the end says the same."""
+    """S4: and no write at all if the outcome has the same units."""
     app = new_app()
     written: list[int | None] = []
     write = Progress.report
@@ -187,18 +187,18 @@ async def test_many_words_about_units_are_few_writes(
 
 
 @pytest.mark.usefixtures("granted")
-async def test_units_go_with_what_else_is_said_and_outlive_an_outage(
+async def test_units_are_written_with_other_reports_and_outlive_an_outage(
     database: str, conn: asyncpg.Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """S4: what could not be written is kept, and newer words win."""
+    """S4: what could not be written is kept, and newer reports win."""
     app = new_app()
-    write, away = Progress.report, True
-    refused, said_more = asyncio.Event(), asyncio.Event()
+    write, unavailable = Progress.report, True
+    refused, reported_more = asyncio.Event(), asyncio.Event()
 
     async def maybe(self: Progress, worker: int, reports: list[Report]) -> Any:
-        if away:
+        if unavailable:
             refused.set()
-            await said_more.wait()
+            await reported_more.wait()
             raise ConnectionRefusedError
         return await write(self, worker, reports)
 
@@ -212,7 +212,7 @@ async def test_units_go_with_what_else_is_said_and_outlive_an_outage(
         await refused.wait()
         await job.stage("LATER")
         await job.progress(1, 2)
-        said_more.set()
+        reported_more.set()
         await go_on.wait()
 
     async def is_known() -> bool:
@@ -223,9 +223,9 @@ async def test_units_go_with_what_else_is_said_and_outlive_an_outage(
 
     async with working(database, app):
         job = await submit(conn, "work")
-        await said_more.wait()
-        away = False
-        await eventually(is_known, "all that was said")
+        await reported_more.wait()
+        unavailable = False
+        await eventually(is_known, "all reports")
         go_on.set()
         await until_finished(conn, [job])
     assert await credits_of(conn, job) == (10, 2, 8)
@@ -235,16 +235,16 @@ ODD: list[Any] = [-1, True, 1.5, "3", None, 10**12 + 1, 2**70]
 
 
 @pytest.mark.usefixtures("granted")
-async def test_odd_units_are_the_handlers_bug_and_told_by_name(
+async def test_invalid_units_are_the_handlers_bug_and_named(
     database: str, conn: asyncpg.Connection
 ) -> None:
     app = new_app()
-    told: list[str] = []
+    fields: list[str] = []
 
     def refused(call: Callable[..., Any], units: Any) -> None:
         with pytest.raises(Invalid, match=r"^units must be a whole number from 0 to 10") as caught:
             call(units=units)
-        told.append(str(caught.value.field))
+        fields.append(str(caught.value.field))
 
     @app.job(queue="q", account=Constant("u1"), price=3)
     async def work(job: Job) -> None:
@@ -255,7 +255,7 @@ async def test_odd_units_are_the_handlers_bug_and_told_by_name(
     async with working(database, app):
         job = await submit(conn, "work")
         [row] = await until_finished(conn, [job])
-    assert (row["status"], told) == ("succeeded", ["units"] * len(ODD))
+    assert (row["status"], fields) == ("succeeded", ["units"] * len(ODD))
     assert await credits_of(conn, job) == (3, 1, 2)
 
 
@@ -263,7 +263,7 @@ async def test_odd_units_are_the_handlers_bug_and_told_by_name(
 async def test_each_kind_has_its_own_handler_and_none_of_them_charges(
     database: str, conn: asyncpg.Connection
 ) -> None:
-    """G10: what it costs was settled before; a handler that runs twice is paid for once."""
+    """G10: the price was reserved before; a handler that runs twice is paid for once."""
     app = new_app()
     ran: list[tuple[str, int]] = []
 
@@ -281,7 +281,7 @@ async def test_each_kind_has_its_own_handler_and_none_of_them_charges(
 
     async with working(database, app):
         jobs = [await submit(conn, kind) for kind in ("tryon", "video")]
-        ended = await until_finished(conn, jobs)
-    assert [row["result"] for row in ended] == ["tryon", "video"]
+        finished = await until_finished(conn, jobs)
+    assert [row["result"] for row in finished] == ["tryon", "video"]
     assert sorted(ran) == [("tryon", 1), ("tryon", 2), ("video", 1)]
     assert await balance(conn) == 93

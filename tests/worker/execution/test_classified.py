@@ -1,4 +1,4 @@
-"""What a handler raises, seen through the classifier: what it costs, and what its queue hears."""
+"""What a handler raises, seen through the classifier: its cost, and its effect on the queue."""
 
 import logging
 
@@ -20,11 +20,11 @@ from support.worker.crew import submit_many, working
 
 
 class BusyError(Exception):
-    """As a vendor's library would have it."""
+    """An error of a vendor's library."""
 
 
 @pytest.mark.parametrize("verdict", CLASSES.values(), ids=CLASSES)
-def test_every_class_comes_to_its_outcome(verdict: Verdict) -> None:
+def test_every_class_of_errors_has_its_outcome(verdict: Verdict) -> None:
     outcome = charged(verdict, "why")
     assert isinstance(outcome, Failed | Retry | Deferred)
     kind = {Charge.FINAL: Failed, Charge.FREE: Deferred}.get(verdict.charge, Retry)
@@ -64,9 +64,9 @@ async def test_an_app_knows_its_own_errors(database: str, conn: asyncpg.Connecti
         async def seen() -> bool:
             return bool(await conn.fetchval("select count(*) from penstock.alert"))
 
-        await eventually(seen, "an operator is told")
+        await eventually(seen, "operators have an alert")
     shown = await read(conn, job)
-    assert (shown["failures"], shown["deferrals"]) == (0, 3), "nothing else was answered"
+    assert (shown["failures"], shown["deferrals"]) == (0, 3), "no other outcome was written"
     assert shown["error"]["class"] == "quota"
     assert set(shown["error"]) == {"class", "message", "retryable", "reason"}
 
@@ -85,10 +85,10 @@ async def test_an_outage_is_logged_once_and_not_for_each_job(
         async with working(database, app):
             await submit_many(conn, "call", 20, {})
 
-            async def told() -> bool:
+            async def logged() -> bool:
                 return "not available" in caplog.text
 
-            await eventually(told, "the outage is logged")
+            await eventually(logged, "the outage is logged")
     lines = [record.getMessage() for record in caplog.records if record.name == "penstock.worker"]
     [line] = lines
     assert line.startswith(
@@ -96,7 +96,7 @@ async def test_an_outage_is_logged_once_and_not_for_each_job(
     )
 
 
-async def test_what_a_process_raises_is_judged_there_with_its_causes() -> None:
+async def test_an_error_in_a_process_is_classified_there_with_its_causes() -> None:
     processes = Processes([])
     handler = (process_handlers.__name__, "unreachable")
     try:

@@ -1,4 +1,4 @@
-"""Jobs handed to functions outside, by real workers: what is told twice, late, early, or never."""
+"""Jobs handed to outside functions, by real workers: repeated, late or missing results."""
 
 import asyncio
 import json
@@ -75,7 +75,7 @@ def made(tmp_path: Path, database: str) -> Made:
             TOML.format(url=url, concurrency=concurrency, timeout=timeout, answer=answer)
         )
         app = load(path)
-        app._dsn = database  # as PENSTOCK_DSN would say
+        app._dsn = database  # as PENSTOCK_DSN would do
         return app
 
     return make
@@ -93,10 +93,10 @@ async def until_status(conn: asyncpg.Connection, job: UUID, *wanted: str) -> dic
     return await factory.read(conn, job)
 
 
-async def test_a_job_is_handed_over_and_ends_with_its_callback(
+async def test_a_job_is_dispatched_and_finishes_with_its_callback(
     database: str, conn: asyncpg.Connection, made: Made, outside: Function, engine: Engine
 ) -> None:
-    """M3, M5: its queue's only slot is held until then, the worker's is free."""
+    """M3, M5: its queue's only slot is taken until then, the worker's slot is free."""
     app = made(outside.url, concurrency=1)
     other = app.queue("other")
 
@@ -112,13 +112,13 @@ async def test_a_job_is_handed_over_and_ends_with_its_callback(
         assert sent["expires_at"] == shown["timeout_at"]
         assert sent["callback_url"] == f"http://127.0.0.1:8484/v1/callbacks/{job}"
         second = await submit(conn, 2)
-        # The worker has one slot for async jobs, and this one runs in it.
+        # The worker has one slot for async jobs, in which this one runs.
         [ran] = await until_finished(conn, [await factory.submit(conn, "plain")])
         assert ran["result"] == "ran"
         assert (await factory.read(conn, second))["status"] == "queued"
         assert await call_back(engine, sent, result={"image": 1}) == "accepted"
-        [ended] = await until_finished(conn, [job])
-        assert (ended["status"], ended["result"]) == ("succeeded", {"image": 1})
+        [finished] = await until_finished(conn, [job])
+        assert (finished["status"], finished["result"]) == ("succeeded", {"image": 1})
         await outside.until_taken(2)
     assert await outcomes(conn, job) == ["succeeded"]
 
@@ -141,22 +141,22 @@ async def test_the_base_of_the_callback_address_is_configured(
 async def test_a_callback_may_come_before_the_answer(
     database: str, conn: asyncpg.Connection, made: Made, outside: Function, engine: Engine
 ) -> None:
-    told: list[str] = []
+    reports: list[str] = []
 
     async def call_back_first(job: dict[str, Any]) -> int:
-        told.append(await call_back(engine, job, result=7))
+        reports.append(await call_back(engine, job, result=7))
         return 500  # and even then
 
     outside.answer = call_back_first
     async with working(database, made(outside.url)):
         job = await submit(conn)
-        [ended] = await until_finished(conn, [job])
-    assert (told, ended["status"], ended["result"]) == (["accepted"], "succeeded", 7)
+        [finished] = await until_finished(conn, [job])
+    assert (reports, finished["status"], finished["result"]) == (["accepted"], "succeeded", 7)
     assert await outcomes(conn, job) == ["succeeded"]
     assert len(outside.taken) == 1
 
 
-async def test_a_function_that_took_it_and_did_not_say_so_in_time(
+async def test_a_function_that_took_it_and_did_not_answer_in_time(
     database: str, conn: asyncpg.Connection, made: Made, outside: Function, engine: Engine
 ) -> None:
     outside.answer = outside.hang
@@ -167,17 +167,17 @@ async def test_a_function_that_took_it_and_did_not_say_so_in_time(
         async def close_in_background() -> bool:
             return not here.worker._attempts
 
-        await eventually(close_in_background, "the worker has let go of it")
+        await eventually(close_in_background, "the worker has dispatched it")
         assert await factory.status(conn, job) == "awaiting"
         assert await call_back(engine, sent) == "accepted"
         await until_finished(conn, [job])
     assert len(outside.taken) == 1
 
 
-async def test_a_function_that_is_away_costs_nothing_and_gets_its_job_later(
+async def test_an_unavailable_function_costs_nothing_and_gets_its_job_later(
     database: str, conn: asyncpg.Connection, made: Made, engine: Engine
 ) -> None:
-    """F5: nobody listens there; then somebody does."""
+    """F5: the function cannot be reached at first; then it can."""
     port = closed_port()
     async with working(database, made(f"http://127.0.0.1:{port}/f")):
         jobs = [await submit(conn, n) for n in range(4)]
@@ -207,7 +207,7 @@ async def test_a_function_that_is_away_costs_nothing_and_gets_its_job_later(
     assert {(row["status"], row["failures"]) for row in rows} == {("succeeded", 0)}
 
 
-async def test_a_job_that_is_refused_ends_and_another_ones_trouble_is_tried_again(
+async def test_a_refused_job_fails_and_another_failure_is_tried_again(
     database: str, conn: asyncpg.Connection, made: Made, outside: Function, engine: Engine
 ) -> None:
     async def refuse(_: dict[str, Any]) -> int:
@@ -215,8 +215,8 @@ async def test_a_job_that_is_refused_ends_and_another_ones_trouble_is_tried_agai
 
     outside.answer = refuse
     async with working(database, made(outside.url)):
-        [ended] = await until_finished(conn, [await submit(conn)])
-        assert (ended["status"], ended["error"]["class"]) == ("failed", "invalid_request")
+        [finished] = await until_finished(conn, [await submit(conn)])
+        assert (finished["status"], finished["error"]["class"]) == ("failed", "invalid_request")
 
         async def stumble(_: dict[str, Any]) -> int:
             return 500 if len(outside.taken) < 3 else 202
@@ -227,11 +227,11 @@ async def test_a_job_that_is_refused_ends_and_another_ones_trouble_is_tried_agai
         second = await outside.until_taken(3)
         assert (first["attempt"], second["attempt"]) == (1, 2)
         assert first["token"] != second["token"]
-        # Too late: it was taken back.
+        # Too late: the worker had taken the job back.
         assert await call_back(engine, first, result="old") == "stale"
         assert await call_back(engine, second, result="new") == "accepted"
-        [ended] = await until_finished(conn, [job])
-    assert ended["result"] == "new"
+        [finished] = await until_finished(conn, [job])
+    assert finished["result"] == "new"
     assert await outcomes(conn, job) == ["retried", "succeeded"]
     assert (
         await conn.fetchval("select result from penstock.late_result where job_id = $1", job)
@@ -271,22 +271,22 @@ async def test_a_worker_that_dies_in_between_leaves_a_job_that_awaits(
     outside.answer = outside.take
     old = callback_token.make(Roots((SECRET,)), job, 1)
     async with working(database, app):
-        # Its worker is lost, and the job is not: it awaits.
+        # Its worker is lost, but the job is not: it awaits its callback.
         await eventually(
             lambda: conn.fetchval(
                 "select count(*) > 0 from penstock.worker where lost_at is not null"
             ),
-            "the dead one is given up",
+            "the dead worker is declared lost",
             seconds=20,
         )
         assert await factory.status(conn, job) == "awaiting"
         await clock.advance("6m", beats=True)
-        # The first one may have come as well, or not: it died before or after its call.
+        # The first call may have arrived as well: the worker died before or after it.
         again = await outside.until_taken_as(2)
         assert await call_back(engine, {**again, "attempt": 1, "token": old}) == "stale"
         assert await call_back(engine, again, result="in time") == "accepted"
-        [ended] = await until_finished(conn, [job])
-    assert (ended["failures"], ended["result"]) == (1, "in time")
+        [finished] = await until_finished(conn, [job])
+    assert (finished["failures"], finished["result"]) == (1, "in time")
     rows = await conn.fetch("select error from penstock.attempt where job_id = $1", job)
     assert [row["error"]["class"] for row in rows] == ["no_callback"]
 
@@ -295,7 +295,7 @@ async def until_handed(conn: asyncpg.Connection, job: UUID) -> bool:
     return await factory.status(conn, job) == "awaiting"
 
 
-async def test_a_hand_over_whose_answer_is_lost_is_done_once(
+async def test_a_hand_over_whose_answer_is_lost_happens_once(
     *,
     database: str,
     conn: asyncpg.Connection,
@@ -304,7 +304,7 @@ async def test_a_hand_over_whose_answer_is_lost_is_done_once(
     engine: Engine,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """The connection broke after the commit: the function is called all the same."""
+    """The connection broke after the commit: the function is called anyway."""
     hand_over = Callbacks.hand_over
     lost: list[str] = []
 
@@ -323,7 +323,7 @@ async def test_a_hand_over_whose_answer_is_lost_is_done_once(
     assert (lost, len(outside.taken)) == (["done"], 1)
 
 
-async def test_a_worker_that_leaves_does_not_take_back_what_may_be_taken(
+async def test_a_worker_that_leaves_does_not_take_back_a_job_that_may_run_outside(
     database: str, conn: asyncpg.Connection, made: Made, outside: Function, engine: Engine
 ) -> None:
     outside.answer = outside.hang
@@ -334,7 +334,7 @@ async def test_a_worker_that_leaves_does_not_take_back_what_may_be_taken(
     assert await call_back(engine, sent) == "accepted"
 
 
-async def test_a_cancelled_one_frees_its_slots(
+async def test_a_cancelled_job_frees_its_slots(
     database: str, conn: asyncpg.Connection, made: Made, outside: Function, engine: Engine
 ) -> None:
     async with working(database, made(outside.url, concurrency=1)):
@@ -351,29 +351,29 @@ async def test_a_cancelled_one_frees_its_slots(
     assert kept == "too late"
 
 
-async def test_the_app_is_told_of_an_end_by_callback(
+async def test_on_finish_is_called_after_a_callback(
     database: str, conn: asyncpg.Connection, made: Made, outside: Function, engine: Engine
 ) -> None:
     app = made(outside.url)
-    told: list[tuple[str, Any]] = []
+    reports: list[tuple[str, Any]] = []
 
     @app.kinds["f"].on_finish
     async def store(job: FinishedJob, conn: asyncpg.Connection) -> None:
         assert await conn.fetchval("select 1") == 1
-        told.append((job.status, job.result))
+        reports.append((job.status, job.result))
 
     async with working(database, app):
         await submit(conn)
         await call_back(engine, await outside.until_taken(), result=3)
 
         async def heard() -> bool:
-            return bool(told)
+            return bool(reports)
 
         await eventually(heard, "on_finish was called")
-    assert told == [("succeeded", 3)]
+    assert reports == [("succeeded", 3)]
 
 
-async def test_a_handler_may_hand_over_itself(
+async def test_a_handler_may_hand_over_its_job(
     database: str, conn: asyncpg.Connection, engine: Engine
 ) -> None:
     app = Penstock(database, name="tests")
@@ -393,15 +393,15 @@ async def test_a_handler_may_hand_over_itself(
         first = await factory.submit(conn, "render", payload={"n": 1})
         shown = await until_status(conn, first, "awaiting")
         assert shown["progress"]["done"] == 1
-        told = {"job_id": str(first), "attempt": 1, "token": given[0].token}
-        assert await call_back(engine, told, result="done") == "accepted"
+        dispatched = {"job_id": str(first), "attempt": 1, "token": given[0].token}
+        assert await call_back(engine, dispatched, result="done") == "accepted"
         second = await factory.submit(conn, "render", payload={"n": 2})
         shown = await until_status(conn, second, "scheduled")
     assert (shown["failures"], shown["error"]["class"]) == (1, "bug")
     assert given[0].expires_at.tzinfo is not None
 
 
-async def test_without_a_secret_a_worker_says_so_before_it_takes_a_job(
+async def test_without_a_secret_a_worker_refuses_to_start(
     database: str, made: Made, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("PENSTOCK_SECRET")
@@ -410,22 +410,22 @@ async def test_without_a_secret_a_worker_says_so_before_it_takes_a_job(
         await Worker(database, app.handlers(), Options(name="w")).run()
 
 
-async def test_progress_moves_the_moment_at_which_it_is_stuck(
+async def test_progress_postpones_when_it_counts_as_stuck(
     conn: asyncpg.Connection, clock: Clock, engine: Engine
 ) -> None:
-    """R-S29: only that of the start that awaits."""
+    """R-S29: only a report of the attempt that awaits."""
     await factory.queue(conn, timeout_seconds=3600, stuck_after_seconds=60)
     worker = await factory.worker(conn)
     job = await factory.submit(conn)
     [start] = await factory.claim(conn, worker)
-    token = "a token of some length"  # noqa: S105  # of a job that lives for a test
+    token = "a token of some length"  # noqa: S105  # of a job of this test
     sent = {"job_id": str(job), "attempt": 1, "token": token}
-    assert await call_back(engine, sent, "progress") == "invalid"  # not handed over yet
+    assert await call_back(engine, sent, "progress") == "invalid"  # not dispatched yet
     await factory.hand_over(conn, worker, start, token)
     for done in range(1, 5):
         await clock.advance("50s")
-        said = {"progress": {"done": done, "total": 4, "partial": None}, "stage": f"S{done}"}
-        assert await call_back(engine, sent, "progress", units=done, **said) == "accepted"
+        fields = {"progress": {"done": done, "total": 4, "partial": None}, "stage": f"S{done}"}
+        assert await call_back(engine, sent, "progress", units=done, **fields) == "accepted"
         assert await factory.recover(conn) == []
     shown = await factory.read(conn, job)
     assert (shown["progress"]["done"], shown["stage"], shown["status"]) == (4, "S4", "awaiting")

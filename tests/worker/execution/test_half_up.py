@@ -1,6 +1,6 @@
 """Real workers and a model that refuses half of its calls, all of them, or hangs for one account.
 
-What the circuit decides is tested in simulated time, in tests/sql/circuit/.
+The decisions of the circuit are tested in simulated time, in tests/sql/circuit/.
 """
 
 import asyncio
@@ -60,7 +60,7 @@ async def submitted(
     )
 
 
-async def ended(conn: asyncpg.Connection, status: str = "succeeded") -> int:
+async def finished(conn: asyncpg.Connection, status: str = "succeeded") -> int:
     found: int = await conn.fetchval(
         "select count(*) from penstock.finished where status::text = $1", status
     )
@@ -72,7 +72,7 @@ async def watched(conn: asyncpg.Connection, seconds: float, enough: int) -> floa
     began = time.monotonic()
     with suppress(TimeoutError):
         async with asyncio.timeout(seconds):
-            while await ended(conn) < enough:  # noqa: ASYNC110  # a database has no event
+            while await finished(conn) < enough:  # noqa: ASYNC110  # a database has no event
                 await asyncio.sleep(0.1)
     return time.monotonic() - began
 
@@ -86,11 +86,11 @@ async def test_503_for_half_of_the_calls(
             model.order("status", code=503, chance=0.5)
             await submitted(conn, 60)
             took = await watched(conn, 90, 60)
-        served, calls = await ended(conn), len(model.calls)
+        served, calls = await finished(conn), len(model.calls)
     print(f"half up: {served} of 60 jobs in {took:.0f} s, {calls} calls")
     record_property("half_up", {"served": served, "seconds": took, "calls": calls})
     assert served >= 24
-    assert await ended(conn, "failed") == 0
+    assert await finished(conn, "failed") == 0
 
 
 async def test_503_for_all_calls(
@@ -106,7 +106,7 @@ async def test_503_for_all_calls(
     print(f"down: {calls} calls in 60 s")
     record_property("down", {"calls": calls})
     assert calls <= 40
-    assert await ended(conn, "failed") == 0
+    assert await finished(conn, "failed") == 0
 
 
 async def test_one_account_of_twenty_whose_jobs_all_hang(

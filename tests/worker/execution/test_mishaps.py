@@ -1,4 +1,4 @@
-"""What goes wrong on the way: answers that are lost, ends that are refused, handlers that lie."""
+"""Rare failures: answers that are lost, outcomes that are refused, handlers that misreport."""
 
 import asyncio
 import time
@@ -28,10 +28,10 @@ def new_app(**options: Any) -> Penstock:
     return app
 
 
-async def test_what_a_lost_answer_has_claimed_is_given_back(
+async def test_jobs_that_a_lost_answer_has_claimed_are_released(
     database: str, conn: asyncpg.Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The claim is committed, its answer is not heard: the job is ours, and we do not know it."""
+    """The claim is committed, its answer is lost: the worker runs jobs that it does not know of."""
     monkeypatch.setattr("penstock.worker.attempts.open_attempts.FORGOTTEN", timedelta(seconds=0.2))
     monkeypatch.setattr("penstock.worker.worker.POLL_SECONDS", 0.05)
     app = new_app()
@@ -52,14 +52,14 @@ async def test_what_a_lost_answer_has_claimed_is_given_back(
 
     async with working(database, app):
         job = await factory.submit(conn, "work")
-        [ended] = await until_finished(conn, [job])
+        [finished] = await until_finished(conn, [job])
     assert lost
-    assert (ended["status"], ended["attempt"], ended["failures"]) == ("succeeded", 2, 0)
+    assert (finished["status"], finished["attempt"], finished["failures"]) == ("succeeded", 2, 0)
     assert (await factory.read(conn, job))["attempts"][0]["outcome"] == "released"
 
 
 async def test_an_answer_that_does_not_come_ends_its_connection(database: str) -> None:
-    """A network that swallows everything must not hold up the one who tells ends."""
+    """A network that swallows everything must not hold up the writer of outcomes."""
     async with await Engine.open(database, answer_seconds=0.2) as engine:
         with pytest.raises(Unavailable):
             await engine.jobs._fetch("select pg_sleep(30)", ())
@@ -82,7 +82,7 @@ class MuteError(Exception):
     ],
     ids=["fail", "retry", "cancel", "mute fail", "mute"],
 )
-async def test_whatever_a_handler_raises_ends_its_start(
+async def test_whatever_a_handler_raises_settles_its_attempt(
     database: str, conn: asyncpg.Connection, error: Exception, status: str, message: str
 ) -> None:
     app = new_app()
@@ -116,10 +116,10 @@ async def test_usage_that_cannot_be_kept_is_a_bug_of_the_handler(
     assert (shown["status"], shown["error"]["class"]) == ("failed", "bug")
 
 
-async def test_an_end_that_is_refused_for_a_while_is_told_in_the_end(
+async def test_an_outcome_that_is_refused_for_a_while_is_written_later(
     database: str, conn: asyncpg.Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A server that only reads, a full disk: it passes, and the work is done and paid for."""
+    """A read-only server, a full disk: it passes, and the work is done and paid for."""
     monkeypatch.setattr("penstock.worker.reporting.outcomes.LATER_SECONDS", 0.05)
     finish: Callable[..., Coroutine[Any, Any, Any]] = Jobs.finish_rows
     refused = 0
@@ -142,14 +142,14 @@ async def test_an_end_that_is_refused_for_a_while_is_told_in_the_end(
 
     async with working(database, app):
         job = await factory.submit(conn, "work")
-        [ended] = await until_finished(conn, [job])
-    assert (ended["status"], ended["result"], runs) == ("succeeded", "done", [1])
+        [finished] = await until_finished(conn, [job])
+    assert (finished["status"], finished["result"], runs) == ("succeeded", "done", [1])
 
 
-async def test_a_slow_on_finish_does_not_make_ends_pile_up(
+async def test_a_slow_on_finish_causes_no_backlog_of_outcomes(
     database: str, conn: asyncpg.Connection
 ) -> None:
-    """The slot is kept until the end is told, or jobs that are done would run out of their time."""
+    """The slot is kept until the outcome is written, or waiting outcomes would time out."""
     app = new_app()
     seen: list[int] = []
 
@@ -164,15 +164,15 @@ async def test_a_slow_on_finish_does_not_make_ends_pile_up(
 
     async with working(database, app, concurrency=4):
         jobs = await factory.submit_rows(conn, [{"kind": "work"}] * 60)
-        ended = await until_finished(conn, jobs, seconds=30)
-    assert {(job["status"], job["attempt"]) for job in ended} == {("succeeded", 1)}
+        finished = await until_finished(conn, jobs, seconds=30)
+    assert {(job["status"], job["attempt"]) for job in finished} == {("succeeded", 1)}
     assert max(seen) <= 4
 
 
-async def test_a_worker_that_has_left_does_not_begin_a_new_life(
+async def test_a_worker_that_has_left_does_not_register_again(
     database: str, conn: asyncpg.Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A beat that comes after the good-bye finds no lease, and that is no loss."""
+    """A beat after the worker unregistered finds no lease, and that is no loss."""
     app = new_app()
 
     @app.job(queue="q")
@@ -192,7 +192,7 @@ async def test_a_worker_that_has_left_does_not_begin_a_new_life(
     assert await conn.fetchval("select count(*) from penstock.worker") == 1
 
 
-async def test_an_on_finish_holds_no_row_that_a_whole_queue_wants(
+async def test_an_on_finish_locks_no_row_that_a_whole_queue_needs(
     database: str, conn: asyncpg.Connection
 ) -> None:
     app = new_app(concurrency=2)
@@ -211,11 +211,11 @@ async def test_an_on_finish_holds_no_row_that_a_whole_queue_wants(
         await asyncio.wait_for(inside.wait(), 10)
         await conn.execute("select from penstock.gate for update nowait")
         go_on.set()
-        [ended] = await until_finished(conn, [job])
-    assert ended["status"] == "succeeded"
+        [finished] = await until_finished(conn, [job])
+    assert finished["status"] == "succeeded"
 
 
-async def test_an_on_finish_that_hangs_is_ended(
+async def test_an_on_finish_that_hangs_is_stopped(
     database: str, conn: asyncpg.Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("penstock.worker.reporting.on_finish.ON_FINISH_SECONDS", 0.05)
@@ -232,11 +232,11 @@ async def test_an_on_finish_that_hangs_is_ended(
 
     async with working(database, app):
         job = await factory.submit(conn, "work")
-        [ended] = await until_finished(conn, [job])
-    assert ended["status"] == "failed"
+        [finished] = await until_finished(conn, [job])
+    assert finished["status"] == "failed"
 
 
-async def test_hooked_ends_of_a_busy_account_do_not_hold_up_others(
+async def test_on_finish_for_a_locked_account_does_not_delay_others(
     database: str, conn: asyncpg.Connection, connect: Connect
 ) -> None:
     app = new_app()
@@ -270,10 +270,10 @@ async def test_hooked_ends_of_a_busy_account_do_not_hold_up_others(
         await until_finished(conn, busy)
 
 
-async def test_a_look_after_a_restart_gives_living_workers_a_moment(
+async def test_a_pass_after_a_restart_gives_live_workers_a_moment(
     database: str, conn: asyncpg.Connection, connect: Connect
 ) -> None:
-    """`--once` by cron, right after the server is back: its session is young, and judges nobody."""
+    """`--once` by cron, right after a restart: its session is new, and expires no leases."""
     app = new_app()
 
     @app.job(queue="q")
@@ -298,7 +298,7 @@ async def test_a_look_after_a_restart_gives_living_workers_a_moment(
 async def test_a_worker_with_one_session_is_not_dead_when_that_breaks(
     database: str, conn: asyncpg.Connection
 ) -> None:
-    """`--once` and inline have a heartbeat only."""
+    """`--once` and inline runs have only a heartbeat session."""
     app = new_app()
     begun, go_on = asyncio.Event(), asyncio.Event()
 
@@ -323,7 +323,7 @@ async def test_a_worker_with_one_session_is_not_dead_when_that_breaks(
     assert (await factory.read(conn, job))["attempt"] == 1
 
 
-async def test_told_to_stop_between_two_lives_it_leaves(
+async def test_when_stopped_between_two_identities_it_leaves(
     database: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     app = new_app()
@@ -392,19 +392,21 @@ async def test_a_handler_has_time_to_clean_up(database: str, conn: asyncpg.Conne
 
         await eventually(running, "it to run")
         await conn.execute("select penstock.cancel_job($1)", job)
-        [ended] = await until_finished(conn, [job])
-    assert (ended["status"], cleaned) == ("cancelled", [1])
+        [finished] = await until_finished(conn, [job])
+    assert (finished["status"], cleaned) == ("cancelled", [1])
 
 
-async def test_what_is_emitted_is_what_it_was_then(database: str, conn: asyncpg.Connection) -> None:
+async def test_an_emitted_value_is_written_as_it_was_then(
+    database: str, conn: asyncpg.Connection
+) -> None:
     app = new_app()
 
     @app.job(queue="q")
     async def work(job: Job) -> None:
-        told = {"n": 1}
-        await job.emit(told)
-        told["n"] = 2
-        await job.emit(told)
+        emitted = {"n": 1}
+        await job.emit(emitted)
+        emitted["n"] = 2
+        await job.emit(emitted)
 
     await declare(database, app)
     job = await factory.submit(conn, "work")
@@ -413,10 +415,10 @@ async def test_what_is_emitted_is_what_it_was_then(database: str, conn: asyncpg.
     assert [row["data"] for row in rows] == [{"n": 1}, {"n": 2}]
 
 
-async def test_ends_of_many_held_accounts_do_not_hold_up_others(
+async def test_outcomes_of_many_locked_accounts_do_not_delay_others(
     database: str, conn: asyncpg.Connection, connect: Connect
 ) -> None:
-    """They are waited for, each longer than the last time, and beside what everybody else tells."""
+    """Outcomes wait for the accounts, longer each time, and beside all other outcomes."""
     app = new_app()
     go_on = asyncio.Event()
 
@@ -446,7 +448,7 @@ async def test_ends_of_many_held_accounts_do_not_hold_up_others(
             await held.execute("select from penstock.account order by id for no key update")
             go_on.set()
             for _ in range(5):
-                [ended] = await until_finished(conn, [await factory.submit(conn, "free")])
-                assert ended["status"] == "succeeded"
-        ended = await until_finished(conn, jobs)
-    assert {row["status"] for row in ended} == {"succeeded"}
+                [finished] = await until_finished(conn, [await factory.submit(conn, "free")])
+                assert finished["status"] == "succeeded"
+        finished = await until_finished(conn, jobs)
+    assert {row["status"] for row in finished} == {"succeeded"}

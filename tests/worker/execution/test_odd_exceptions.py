@@ -1,4 +1,4 @@
-"""Exceptions that misbehave when they are passed on or looked at: they cost their attempt only."""
+"""Exceptions that misbehave when they are raised or read: they cost only their attempt."""
 
 import asyncio
 from collections.abc import Callable
@@ -14,7 +14,7 @@ from support.worker.crew import until_finished, working
 
 
 class MuteError(Exception):
-    """Its text cannot be had."""
+    """An exception whose text cannot be read."""
 
     def __str__(self) -> str:
         raise ValueError
@@ -23,7 +23,7 @@ class MuteError(Exception):
 
 
 class LeavesError(Exception):
-    """To ask for its text ends the program."""
+    """An exception whose text exits the program when it is read."""
 
     def __str__(self) -> str:
         raise SystemExit(3)
@@ -41,14 +41,14 @@ class Text(str):
 
 
 class DeceivesError(Exception):
-    """Its text is of a class of its own."""
+    """An exception whose text is of a special class of str."""
 
     def __str__(self) -> str:
         return Text("text")
 
 
 class HidesError(Exception):
-    """Every attribute that it has not got raises, and so do comparison and hash."""
+    """An exception whose missing attributes, comparison and hash raise."""
 
     def __getattr__(self, name: str) -> NoReturn:
         raise KeyError(name)
@@ -130,7 +130,7 @@ async def test_an_odd_exception_costs_its_attempt_only(
         assert not here.task.done()
 
 
-async def test_what_an_iterator_that_is_empty_raises_is_said_with_its_line(
+async def test_the_error_of_an_empty_iterator_is_reported_with_its_line(
     database: str, conn: asyncpg.Connection
 ) -> None:
     async with working(database, odd_app(), poll=0.1):
@@ -140,7 +140,7 @@ async def test_what_an_iterator_that_is_empty_raises_is_said_with_its_line(
 
 
 @pytest.mark.parametrize("odd", ODD)
-async def test_an_odd_exception_of_an_on_finish_is_its_own(
+async def test_an_odd_exception_of_an_on_finish_fails_only_that(
     database: str, conn: asyncpg.Connection, odd: str
 ) -> None:
     app = odd_app()
@@ -163,7 +163,7 @@ async def test_an_odd_exception_of_an_on_finish_is_its_own(
 
 
 @pytest.mark.parametrize("odd", ODD)
-async def test_an_odd_exception_of_a_classify_knows_nothing(
+async def test_an_odd_exception_in_classify_classifies_nothing(
     database: str, conn: asyncpg.Connection, odd: str
 ) -> None:
     app = odd_app()

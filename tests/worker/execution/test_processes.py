@@ -1,4 +1,4 @@
-"""Handlers in processes of their own: what they get, what they tell, and that each one ends."""
+"""Handlers in their own processes: what they receive, what they report, and that each one exits."""
 
 import asyncio
 import contextlib
@@ -40,7 +40,7 @@ MEBIBYTE = 1 << 20
 
 
 class Worker:
-    """Stands where the worker stands: calls, answers, and notes what was asked."""
+    """Stands in for the worker: calls, answers, and records what was asked."""
 
     def __init__(self, processes: Processes) -> None:
         self.processes = processes
@@ -75,7 +75,7 @@ class Worker:
         return None
 
     async def emitted(self) -> Any:
-        """What the handler emitted first, as soon as it did."""
+        """The first value that the handler emitted, as soon as it did."""
 
         async def has() -> bool:
             return any(method == "emit" for method, _, _ in self.asked)
@@ -97,7 +97,7 @@ def worker(processes: Processes) -> Worker:
 
 
 def alive(pid: int) -> bool:
-    """Whether it runs; a zombie does not."""
+    """Whether the process runs; a zombie does not."""
     return any(pid == one and state != "Z" for one, _, state in all_processes())
 
 
@@ -108,7 +108,7 @@ def gone(*pids: int) -> Callable[[], Awaitable[bool]]:
     return check
 
 
-async def test_the_handler_gets_its_payload_and_gives_its_result(worker: Worker) -> None:
+async def test_the_handler_gets_its_payload_and_returns_its_result(worker: Worker) -> None:
     payload: dict[str, Any] = {"text": "ä😀", "deep": [1, None, {"x": 0.5}]}
     assert await worker.call("echo", **payload) == payload
 
@@ -125,11 +125,11 @@ async def test_a_payload_and_result_of_megabytes_fit_through(worker: Worker) -> 
     assert await worker.call("echo", text=text) == {"text": text}
 
 
-async def test_the_job_is_what_the_worker_says(worker: Worker) -> None:
+async def test_the_job_is_as_the_worker_describes_it(worker: Worker) -> None:
     assert await worker.call("describe") == [ID, "mark", 2, "u1", None, {"a": 1}, ID]
 
 
-async def test_what_the_handler_tells_reaches_the_worker_in_order(worker: Worker) -> None:
+async def test_reports_of_the_handler_reach_the_worker_in_order(worker: Worker) -> None:
     assert await worker.call("report") is False
     assert worker.asked == [
         ("stage", ("READ", "Reading"), {}),
@@ -142,7 +142,7 @@ async def test_what_the_handler_tells_reaches_the_worker_in_order(worker: Worker
     ]
 
 
-async def test_a_stage_that_failed_stays_and_an_inner_one_gives_way_to_the_outer(
+async def test_a_failed_stage_stays_and_an_inner_one_returns_to_the_outer(
     worker: Worker,
 ) -> None:
     with pytest.raises(ChildError):
@@ -173,10 +173,10 @@ async def test_a_stage_or_step_without_a_name_is_refused(worker: Worker) -> None
         ("lambda", "step c has an async function .* give a plain function here"),
     ],
 )
-async def test_odd_words_about_a_stage_or_step_are_told(
-    worker: Worker, what: str, told: str
+async def test_invalid_arguments_of_a_stage_or_step_are_named(
+    worker: Worker, what: str, message: str
 ) -> None:
-    with pytest.raises(Invalid, match=told):
+    with pytest.raises(Invalid, match=message):
         await worker.call("odd_words", what=what)
     assert worker.steps == {}
 
@@ -189,13 +189,13 @@ async def test_odd_words_about_a_stage_or_step_are_told(
         ("strange", ["RuntimeError", "SubprocessError: what is this", None]),
     ],
 )
-async def test_what_the_worker_raises_is_raised_in_the_handler(
+async def test_an_error_in_the_worker_is_raised_in_the_handler(
     worker: Worker, wrong: str, seen: list[str | None]
 ) -> None:
     assert await worker.call("bad_progress", wrong=wrong) == seen
 
 
-async def test_what_is_not_json_is_refused_before_it_travels(worker: Worker) -> None:
+async def test_a_value_that_is_not_json_is_refused_before_it_is_sent(worker: Worker) -> None:
     name, message, code = await worker.call("bad_progress", wrong="set")
     assert (name, code) == ("Invalid", "invalid_progress")
     assert "set" in message
@@ -220,7 +220,7 @@ async def test_an_apps_own_kind_of_fail_is_a_fail(worker: Worker) -> None:
         await worker.call("own_fail")
 
 
-async def test_any_other_exception_says_class_message_and_place(worker: Worker) -> None:
+async def test_any_other_exception_has_class_message_and_location(worker: Worker) -> None:
     with pytest.raises(ChildError, match="division by zero") as raised:
         await worker.call("divide")
     assert raised.value.class_name == "ZeroDivisionError"
@@ -231,16 +231,16 @@ async def test_any_other_exception_says_class_message_and_place(worker: Worker) 
 
 
 @pytest.mark.parametrize("kind", [TimeoutError, ConnectionError])
-async def test_a_time_out_or_a_lost_connection_of_the_handlers_own_is_one_here_too(
+async def test_a_handlers_own_timeout_or_lost_connection_arrives_as_one(
     worker: Worker, kind: type[OSError]
 ) -> None:
     with pytest.raises(kind) as raised:
         await worker.call("lose", how=kind.__name__)
     assert isinstance(raised.value, ChildError)
-    assert raised.value.message == "the model is away"
+    assert raised.value.message == "the model is unavailable"
 
 
-async def test_an_exception_that_cannot_be_told_is_told_by_its_class(worker: Worker) -> None:
+async def test_an_exception_without_readable_text_is_reported_by_its_class(worker: Worker) -> None:
     with pytest.raises(ChildError) as raised:
         await worker.call("unspeakable")
     assert (raised.value.class_name, raised.value.message) == ("Mute", "")
@@ -258,7 +258,7 @@ async def test_a_handler_that_is_not_at_the_top_of_its_module_is_explained(worke
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="other systems may refuse a memory limit")
-async def test_a_memory_limit_is_room_for_the_handler_and_ends_what_wants_more(
+async def test_a_memory_limit_is_for_the_handler_and_stops_it_beyond(
     worker: Worker,
 ) -> None:
     assert await worker.call("take_memory", memory=64 * MEBIBYTE, mebibytes=56) == 56
@@ -278,7 +278,7 @@ async def test_a_memory_limit_is_room_for_the_handler_and_ends_what_wants_more(
         ("segfault", -signal.SIGSEGV, "SIGSEGV"),
     ],
 )
-async def test_a_process_that_ends_itself_is_told_from_a_result(
+async def test_a_process_that_exits_is_distinguished_from_a_result(
     worker: Worker, how: str, code: int, words: str
 ) -> None:
     with pytest.raises(ProcessDied, match=words) as died:
@@ -286,7 +286,7 @@ async def test_a_process_that_ends_itself_is_told_from_a_result(
     assert died.value.code == code
 
 
-async def test_a_process_that_is_killed_from_outside_is_known_at_once(worker: Worker) -> None:
+async def test_a_process_that_is_killed_from_outside_is_noticed_at_once(worker: Worker) -> None:
     call = worker.start("sleep")
     os.kill(await worker.emitted(), signal.SIGKILL)
     with pytest.raises(ProcessDied, match="SIGKILL") as died:
@@ -295,7 +295,7 @@ async def test_a_process_that_is_killed_from_outside_is_known_at_once(worker: Wo
 
 
 @pytest.mark.parametrize("handler", ["spin", "sleep"])
-async def test_a_cancelled_call_ends_its_process_well_within_the_grace(
+async def test_a_cancelled_call_stops_its_process_well_within_the_grace(
     worker: Worker, handler: str
 ) -> None:
     call = worker.start(handler, grace=60)
@@ -307,7 +307,7 @@ async def test_a_cancelled_call_ends_its_process_well_within_the_grace(
 
 
 @pytest.mark.parametrize("handler", ["ignore_and_sleep", "hold_the_gil"])
-async def test_a_handler_that_does_not_listen_is_gone_after_the_grace(
+async def test_a_handler_that_ignores_the_cancel_is_killed_after_the_grace(
     worker: Worker, handler: str
 ) -> None:
     call = worker.start(handler, grace=0.2)
@@ -318,7 +318,7 @@ async def test_a_handler_that_does_not_listen_is_gone_after_the_grace(
     assert not alive(pid)
 
 
-async def test_a_time_out_ends_the_process(worker: Worker) -> None:
+async def test_a_timeout_stops_the_process(worker: Worker) -> None:
     call = worker.start("spin", grace=60)
     pid = await worker.emitted()
     with pytest.raises(TimeoutError):
@@ -352,7 +352,7 @@ async def test_a_cancel_does_not_wait_for_a_server_that_is_still_importing(
     worker.processes.close()
 
 
-async def test_a_call_that_is_cancelled_before_its_child_is_there_leaves_none(
+async def test_a_call_that_is_cancelled_before_the_fork_leaves_no_child(
     worker: Worker,
 ) -> None:
     for turns in range(6):
@@ -365,7 +365,7 @@ async def test_a_call_that_is_cancelled_before_its_child_is_there_leaves_none(
     await eventually(no_children_of(worker.processes), "the children are gone")
 
 
-async def test_a_handler_that_is_ended_may_clean_up(worker: Worker, tmp_path: Path) -> None:
+async def test_a_handler_that_is_stopped_may_clean_up(worker: Worker, tmp_path: Path) -> None:
     sign = tmp_path / "sign"
     call = worker.start("clean_up", grace=60, sign=str(sign))
     await worker.emitted()
@@ -375,7 +375,7 @@ async def test_a_handler_that_is_ended_may_clean_up(worker: Worker, tmp_path: Pa
     assert sign.read_text() == "True LeaseLost"
 
 
-async def test_a_handler_may_look_at_cancelled_and_leave(worker: Worker, tmp_path: Path) -> None:
+async def test_a_handler_may_check_cancelled_and_return(worker: Worker, tmp_path: Path) -> None:
     sign = tmp_path / "sign"
     call = worker.start("leave_politely", grace=60, sign=str(sign))
     await worker.emitted()
@@ -385,7 +385,7 @@ async def test_a_handler_may_look_at_cancelled_and_leave(worker: Worker, tmp_pat
     assert sign.read_text() == "left"
 
 
-async def test_what_the_handler_started_is_killed_with_it(worker: Worker) -> None:
+async def test_processes_of_the_handler_are_killed_with_it(worker: Worker) -> None:
     call = worker.start("start_another", grace=0.2)
     pids = await worker.emitted()
     call.cancel()
@@ -394,19 +394,21 @@ async def test_what_the_handler_started_is_killed_with_it(worker: Worker) -> Non
     await eventually(gone(*pids), "both processes are gone")
 
 
-async def test_what_the_handler_left_behind_ends_with_the_job(worker: Worker) -> None:
+async def test_processes_left_by_the_handler_are_killed_with_the_job(worker: Worker) -> None:
     pid = await worker.call("leave_another_behind")
     await eventually(gone(pid), "the process left behind is gone")
 
 
-async def test_a_dead_child_is_known_though_another_process_holds_its_line(worker: Worker) -> None:
+async def test_a_dead_child_is_noticed_though_another_process_has_its_socket(
+    worker: Worker,
+) -> None:
     with pytest.raises(ProcessDied, match="exit code 5"):
         await worker.call("fork_and_die")
-    with contextlib.suppress(ProcessLookupError):  # it may have ended with its group
+    with contextlib.suppress(ProcessLookupError):  # it may have died with its group
         os.kill(await worker.emitted(), signal.SIGKILL)
 
 
-async def test_a_signal_to_the_whole_service_does_not_end_a_job_that_may_drain(
+async def test_a_signal_to_the_whole_service_does_not_stop_a_job_that_may_drain(
     worker: Worker,
 ) -> None:
     assert await worker.call("terminate_myself") == "still here"
@@ -416,7 +418,7 @@ async def test_a_signal_to_the_whole_service_does_not_end_a_job_that_may_drain(
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="looks into /proc")
-async def test_a_child_has_the_workers_streams_and_nothing_else_of_it(worker: Worker) -> None:
+async def test_a_child_has_the_workers_streams_and_no_other_file(worker: Worker) -> None:
     ours, theirs = socket.socketpair()  # stands for a connection to the database
     with ours, theirs:
         assert await worker.call("surroundings") == {
@@ -459,7 +461,7 @@ async def test_two_hundred_calls_leave_no_file_and_no_process_behind(worker: Wor
     "handler",
     [
         "sleep",
-        # Nothing of it can run and nobody is there to kill it but the system itself.
+        # Nothing in it can run, so only the system can kill it.
         pytest.param(
             "hold_the_gil",
             marks=pytest.mark.skipif(sys.platform != "linux", reason="needs PR_SET_PDEATHSIG"),
@@ -479,7 +481,7 @@ async def test_a_killed_fork_server_takes_its_children_along_and_is_replaced(
     assert await worker.call("echo", a=1) == {"a": 1}
 
 
-async def test_closing_kills_what_runs() -> None:
+async def test_closing_kills_running_handlers() -> None:
     worker = Worker(Processes())
     call = worker.start("hold_the_gil")
     pid = await worker.emitted()
@@ -543,7 +545,7 @@ GUARDED = 'if __name__ == "__main__":\n    asyncio.run(main())'
 async def run(
     tmp_path: Path,
 ) -> AsyncIterator[Callable[..., Awaitable[asyncio.subprocess.Process]]]:
-    """Write the script and start it; with no pipe left to it, it ends."""
+    """Write the script and start it; when its pipes close, it exits."""
     started: list[asyncio.subprocess.Process] = []
     tests = Path(__file__).parents[2]
 
@@ -611,12 +613,12 @@ async def test_no_child_outlives_a_worker_that_is_killed(run: Run, body: str) ->
     assert alive(pid)
     process.kill()
     await eventually(gone(pid), "the child is gone")
-    # Every process that had the worker's stdout is gone, else this would not end.
+    # Every process that had the worker's stdout is gone, or this would not return.
     async with asyncio.timeout(10):
         await process.stdout.read()
 
 
-# --- what the system says -------------------------------------------------------------------------
+# --- what the system reports ----------------------------------------------------------------------
 
 
 def server_of(processes: Processes) -> int:
@@ -636,7 +638,7 @@ def no_children_of(processes: Processes) -> Callable[[], Awaitable[bool]]:
 
 
 def all_processes() -> Iterator[tuple[int, int, str]]:
-    """Number, parent and state of each: by /proc, since a bare Debian has no ps."""
+    """Number, parent and state of each process, from /proc: a bare Debian has no ps."""
     if sys.platform != "linux":
         listed = subprocess.run(["ps", "-axo", "pid=,ppid=,stat="], capture_output=True, check=True)
         for line in listed.stdout.decode().splitlines():
@@ -646,7 +648,7 @@ def all_processes() -> Iterator[tuple[int, int, str]]:
     for stat in Path("/proc").glob("[0-9]*/stat"):
         try:
             pid, rest = stat.read_text().split(" (", 1)
-        except (FileNotFoundError, ProcessLookupError):  # ended since it was listed
+        except (FileNotFoundError, ProcessLookupError):  # it exited after it was listed
             continue
         state, parent = rest.rpartition(") ")[2].split()[:2]
         yield int(pid), int(parent), state

@@ -1,4 +1,4 @@
-"""Workers and providers that fail: outages cost nothing, storms are waited out, one is one."""
+"""Workers and providers that fail: outages cost nothing, refusals are waited out, limits hold."""
 
 import asyncio
 import os
@@ -47,7 +47,7 @@ STALL_SECONDS = 2
 
 @pytest.fixture
 def app(tmp_path: Path) -> App:
-    """An app whose queues each stand in front of one model, by (name, model, concurrency)."""
+    """An app whose queues each have one model as provider, by (name, model, concurrency)."""
 
     def made(*queues: tuple[str, Model, int], stall: int | None = 20) -> Penstock:
         limits = "" if stall is None else LIMITS.format(stall=stall)
@@ -74,7 +74,7 @@ async def until(moment: float) -> None:
 
 
 @pytest.mark.alone
-async def test_after_an_outage_the_first_result_comes_at_once_and_nothing_was_charged(
+async def test_after_an_outage_the_first_result_comes_at_once_without_failures(
     database: str, conn: asyncpg.Connection, app: App, scale: Scale
 ) -> None:
     """F5: 200 slots, the model refuses connections for 20 s (6 s in `make test`)."""
@@ -84,7 +84,7 @@ async def test_after_an_outage_the_first_result_comes_at_once_and_nothing_was_ch
         working(database, app(("model", model, 200)), poll=1),
     ):
         jobs = await submit(conn, 1_200)
-        await eventually(lambda: _ended(conn, 100), "work is under way")
+        await eventually(lambda: _finished(conn, 100), "work is under way")
         model.order("refuse")
         await until(time.time() + scale(6, 20))
         assert await _circuit(conn) == "open"
@@ -112,7 +112,7 @@ async def test_a_storm_of_429_is_waited_out_and_other_queues_do_not_notice(
     ):
         await submit(conn, 8_000)
         await submit(conn, 2_000, "other")
-        await eventually(lambda: _ended(conn, 100), "work is under way")
+        await eventually(lambda: _finished(conn, 100), "work is under way")
         begun = time.time()
         await until(begun + normal_seconds)
         storm = time.time()
@@ -132,7 +132,7 @@ async def test_a_storm_of_429_is_waited_out_and_other_queues_do_not_notice(
 
 
 @pytest.mark.timeout(180)
-async def test_one_at_a_time_is_one_at_a_time_whoever_is_killed(
+async def test_one_at_a_time_holds_whichever_worker_is_killed(
     database: str, conn: asyncpg.Connection, app: App, tmp_path: Path, scale: Scale
 ) -> None:
     """F1, M3: a model that counts never sees two connected calls, over random worker kills."""
@@ -159,7 +159,7 @@ async def test_one_at_a_time_is_one_at_a_time_whoever_is_killed(
     assert len(model.calls) >= len(jobs)
 
 
-# What is ordered, the class it comes to, what becomes of the job, and whether tokens were paid for.
+# The fault, its class, what becomes of the job, and whether tokens were paid for.
 FAULTS: list[tuple[str, dict[str, Any], str, str, bool]] = [
     ("hang", {}, "stalled", "scheduled", False),
     ("hang_mid", {"after": 5}, "stalled", "scheduled", True),
@@ -177,10 +177,10 @@ FAULTS: list[tuple[str, dict[str, Any], str, str, bool]] = [
 ]
 
 
-async def test_each_fault_comes_to_its_class_in_the_database_and_its_cost_is_kept(
+async def test_each_fault_has_its_class_in_the_database_and_its_cost_is_kept(
     database: str, conn: asyncpg.Connection, app: App
 ) -> None:
-    """S9: within the deadline of the handler and a second; a failed start is paid for too."""
+    """S9: within the deadline of the handler and a second; a failed attempt is paid for, too."""
     async with simulated(slots=50, tokens=20) as model:
         names = [f"q{n}" for n in range(len(FAULTS))]
         for name, (fault, terms, *_) in zip(names, FAULTS, strict=True):
@@ -190,12 +190,12 @@ async def test_each_fault_comes_to_its_class_in_the_database_and_its_cost_is_kep
             database, app(*((name, model, 1) for name in names), stall=STALL_SECONDS)
         ):
             jobs = [(await submit_many(conn, name, 1, {"answer": f"{name}."}))[0] for name in names]
-            ended = "select count(distinct job_id) from penstock.attempts where job_id = any ($1)"
+            settled = "select count(distinct job_id) from penstock.attempts where job_id = any ($1)"
 
-            async def all_ended() -> bool:
-                return bool(await conn.fetchval(ended, jobs) >= len(jobs))
+            async def all_settled() -> bool:
+                return bool(await conn.fetchval(settled, jobs) >= len(jobs))
 
-            await eventually(all_ended, "every start ends", seconds=STALL_SECONDS + 5)
+            await eventually(all_settled, "every attempt settles", seconds=STALL_SECONDS + 5)
         assert time.time() - began_at < STALL_SECONDS + 5
     for job, (fault, terms, cls, status, paid) in zip(jobs, FAULTS, strict=True):
         first = await conn.fetchrow(
@@ -207,7 +207,7 @@ async def test_each_fault_comes_to_its_class_in_the_database_and_its_cost_is_kep
         assert (await read(conn, job))["status"] == status, (fault, terms)
 
 
-async def test_a_silent_model_has_the_whole_time_of_the_job_and_its_circuit_counts_it(
+async def test_a_silent_model_gets_the_jobs_whole_time_and_its_circuit_counts_it(
     database: str, conn: asyncpg.Connection, app: App
 ) -> None:
     """F3: without a first_token_timeout the job's timeout ends the wait, here 1 s."""
@@ -216,9 +216,9 @@ async def test_a_silent_model_has_the_whole_time_of_the_job_and_its_circuit_coun
         async with working(database, app(("model", model, 1), stall=None)):
             await conn.execute("select penstock.edit_queue('model', '{\"timeout_seconds\": 1}')")
             [job] = await submit(conn, 1)
-            ended = "select error, outcome, ended_at - started_at as took from penstock.attempts"
-            await eventually(lambda: _value(conn, f"select exists ({ended})"), "it is cut")
-            first = await conn.fetchrow(ended)
+            settled = "select error, outcome, ended_at - started_at as took from penstock.attempts"
+            await eventually(lambda: _value(conn, f"select exists ({settled})"), "it is stopped")
+            first = await conn.fetchrow(settled)
     assert first
     assert first["error"]["class"] == "stalled"
     assert first["outcome"] == "retried"
@@ -228,7 +228,7 @@ async def test_a_silent_model_has_the_whole_time_of_the_job_and_its_circuit_coun
 
 
 class Crowd:
-    """Workers of `penstock worker`, which come and go."""
+    """Workers of `penstock worker`, which are started and killed."""
 
     def __init__(self, dsn: str, folder: Path) -> None:
         self._environment = {**os.environ, "PENSTOCK_DSN": dsn}
@@ -262,7 +262,7 @@ async def _value(conn: asyncpg.Connection, sql: str, *values: Any) -> bool:
     return bool(await conn.fetchval(sql, *values))
 
 
-async def _ended(conn: asyncpg.Connection, n: int) -> bool:
+async def _finished(conn: asyncpg.Connection, n: int) -> bool:
     return await _value(conn, "select count(*) >= $1 from penstock.finished", n)
 
 

@@ -1,4 +1,4 @@
-"""What a job carries reaches no log line, at any level, of any logger."""
+"""Contents of a job appear in no log line, at any level, of any logger."""
 
 import asyncio
 import logging
@@ -23,7 +23,7 @@ async def test_nothing_a_job_carries_is_logged(
     monkeypatch: pytest.MonkeyPatch,
     debug: bool,
 ) -> None:
-    """F8: payload, result, partials, chunks, steps, usage, metadata, exceptions' words."""
+    """F8: payload, result, partials, chunks, steps, usage, metadata, messages of exceptions."""
     monkeypatch.setattr(on_finish, "TRY_SECONDS", 0.01)
     caplog.set_level(logging.DEBUG)
     for name in ("asyncio", "asyncpg", "concurrent.futures", "penstock"):
@@ -40,22 +40,22 @@ async def test_nothing_a_job_carries_is_logged(
         jobs = [
             await _submit(conn, kind, **payload)
             for kind, payload in LOUD
-            # The loop's debug mode prints what every task came to: those that a handler makes,
-            # which are the app's affair, and the one that hears a process's last words.
-            if not (debug and (payload.get("how") == "task" or kind == "tell_all_in_process"))
+            # The loop's debug mode prints the result of every task: of those that a handler makes,
+            # which are the app's responsibility, and of the one that reads a process's last frame.
+            if not (debug and (payload.get("how") == "task" or kind == "report_all_in_process"))
         ]
         cancelled = await _submit(conn, "be_cancelled")
         odd = await submit(conn, "go_wrong", payload={"text": [MARK], MARK: MARK})
         await conn.execute("select penstock.cancel_job($1)", cancelled)
         rows = await until_finished(conn, [*jobs, cancelled, odd])
         release.set()
-        await until_finished(conn, [await _submit(conn, "tell_all")])
+        await until_finished(conn, [await _submit(conn, "report_all")])
         here.worker.stop()
         await here.ran()
     loop.set_debug(False)
     ends = {row["status"] for row in rows}
     assert ends == {"succeeded", "failed", "cancelled"}
-    assert any(MARK in str(row["error"]) for row in rows)  # where people look, it is told
+    assert any(MARK in str(row["error"]) for row in rows)  # people do see it here
     shown = [record for record in caplog.records if record.name.startswith("penstock")]
     assert shown
     out, err = capfd.readouterr()
@@ -67,10 +67,10 @@ async def test_nothing_a_job_carries_is_logged(
 
 
 LOUD: list[tuple[str, dict[str, Any]]] = [
-    ("tell_all", {}),
-    ("tell_all_in_thread", {}),
-    ("tell_all_in_process", {}),
-    ("tell_all_in_process", {"how": "raise"}),
+    ("report_all", {}),
+    ("report_all_in_thread", {}),
+    ("report_all_in_process", {}),
+    ("report_all_in_process", {"how": "raise"}),
     *(
         ("go_wrong", {"how": how})
         for how in ("raise", "group", "exit", "fail", "retry", "cancel", "result", "task")

@@ -1,4 +1,4 @@
-"""Steps that are plain functions run in threads: one that hangs costs its own job only."""
+"""Steps that are plain functions run in threads: one that hangs costs only its own job."""
 
 import asyncio
 import threading
@@ -35,10 +35,10 @@ def app_of(hang: threading.Event) -> Penstock:
     return app
 
 
-async def test_a_step_that_hangs_keeps_no_other_job_from_its_own(
+async def test_a_step_that_hangs_does_not_delay_other_jobs_steps(
     database: str, conn: asyncpg.Connection, hang: threading.Event
 ) -> None:
-    """D2: neither while its job runs nor after that is over its time."""
+    """D2: neither while its job runs nor after its time-out."""
     async with working(database, app_of(hang), poll=0.1, threads=1, concurrency=9):
         hung = await submit_rows(conn, [{"kind": "hangs"}] * 3)
         during = await submit(conn, "well")
@@ -53,7 +53,7 @@ async def test_a_step_that_hangs_keeps_no_other_job_from_its_own(
 async def test_the_slot_of_a_job_is_free_when_its_steps_have_returned(
     database: str, conn: asyncpg.Connection, hang: threading.Event
 ) -> None:
-    """D2: the thread goes on after the job is over its time; so many may hang, and no more."""
+    """D2: the thread goes on after the job's time-out; so many may hang, and no more."""
     app, inside = app_of(hang), asyncio.Event()
 
     @app.job(queue="q")

@@ -1,4 +1,4 @@
-"""Time-outs, missing progress, and cancels: by the worker, and by upkeep where it hangs."""
+"""Time-outs, missing progress, and cancels: by the worker, and by upkeep if the worker hangs."""
 
 import asyncio
 import threading
@@ -26,7 +26,7 @@ class Stage:
 
     def __init__(self) -> None:
         self.begun: list[tuple[str, int]] = []
-        self.ended: list[str] = []
+        self.returned: list[str] = []
         self.release = threading.Event()
         self.app = app = Penstock(name="time")
         app.queue("q", retry=AT_ONCE, timeout=0.2, stuck_after="1h")
@@ -48,7 +48,7 @@ class Stage:
             self.begun.append(("slow_thread", job.attempt))
             if job.attempt == 1:
                 self.release.wait(20)
-            self.ended.append("slow_thread")
+            self.returned.append("slow_thread")
             return "in time"
 
         @app.job(queue="still")
@@ -69,7 +69,7 @@ class Stage:
             self.begun.append(("polite", job.attempt))
             while not job.cancelled:  # noqa: ASYNC110
                 await asyncio.sleep(0.01)
-            self.ended.append("polite")
+            self.returned.append("polite")
             if how == "raise":
                 raise Cancel("asked to")
             return "part of it"
@@ -80,19 +80,19 @@ class Stage:
             try:
                 await asyncio.Event().wait()
             finally:
-                self.ended.append("deaf")
+                self.returned.append("deaf")
 
         @app.job(queue="long")
         def deaf_thread(job: Job) -> None:
             self.begun.append(("deaf_thread", job.attempt))
             self.release.wait(20)
-            self.ended.append("deaf_thread")
+            self.returned.append("deaf_thread")
 
     async def until_begun(self, n: int = 1) -> None:
         async def enough() -> bool:
             return len(self.begun) >= n
 
-        await eventually(enough, f"{n} starts")
+        await eventually(enough, f"{n} attempts")
 
 
 @pytest.fixture
@@ -109,19 +109,19 @@ async def test_a_handler_over_its_time_is_stopped_and_tried_again(
     async with working(database, stage.app):
         once = await submit(conn, "slow", payload={"times": 1})
         always = await submit(conn, "slow")
-        ended = await until_finished(conn, [once, always])
-    assert [row["status"] for row in ended] == ["succeeded", "failed"]
-    assert [row["failures"] for row in ended] == [1, 3]
+        returned = await until_finished(conn, [once, always])
+    assert [row["status"] for row in returned] == ["succeeded", "failed"]
+    assert [row["failures"] for row in returned] == [1, 3]
     assert await outcomes(conn, once) == ["timed_out", "succeeded"]
     assert await outcomes(conn, always) == ["timed_out", "timed_out", "failed"]
-    error = ended[1]["error"]
+    error = returned[1]["error"]
     assert (error["class"], error["reason"]) == ("timeout", "attempts_exhausted")
 
 
-async def test_the_clocks_of_a_start_are_set_once(
+async def test_the_timers_of_an_attempt_are_set_once(
     database: str, conn: asyncpg.Connection, stage: Stage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What runs is looked through again and again; a clock set twice would be kept twice."""
+    """Open attempts are scanned repeatedly; a timer that was set twice would be kept twice."""
     watched: list[UUID] = []
     set_clocks = Attempt.watch
 
@@ -139,7 +139,7 @@ async def test_the_clocks_of_a_start_are_set_once(
             async def is_watched(job: UUID = jobs[-1]) -> bool:
                 return job in watched
 
-            await eventually(is_watched, "its clocks are set")
+            await eventually(is_watched, "its timers are set")
         for job in jobs:
             await conn.execute("select penstock.cancel_job($1)", job)
         await until_finished(conn, jobs)
@@ -158,13 +158,13 @@ async def test_a_function_over_its_time_keeps_its_slot_until_it_returns(
         async def long_enough() -> bool:
             return time.monotonic() > until
 
-        # A start that had to wait for the only thread would be over its time by now.
+        # An attempt that had to wait for the only thread would be over its time by now.
         await eventually(long_enough, "three times its time")
         assert stage.begun == [("slow_thread", 1)]
         stage.release.set()
         [row] = await until_finished(conn, [job])
     assert (row["status"], row["attempt"], row["failures"]) == ("succeeded", 2, 1)
-    assert stage.ended == ["slow_thread", "slow_thread"]
+    assert stage.returned == ["slow_thread", "slow_thread"]
 
 
 def _has_outcome(conn: asyncpg.Connection, job: UUID, outcome: str) -> Any:
@@ -174,10 +174,10 @@ def _has_outcome(conn: asyncpg.Connection, job: UUID, outcome: str) -> Any:
     return has
 
 
-async def test_without_progress_it_is_stuck_three_times_and_then_it_has_ended(
+async def test_without_progress_it_is_stuck_three_times_and_then_fails(
     database: str, conn: asyncpg.Connection, clock: Clock, stage: Stage
 ) -> None:
-    """S2, S3, M11: charged to the recoveries, not to the attempts; waits of 0, 10 and 60 s."""
+    """S2, S3, M11: counts as recoveries, not as failures; pauses of 0, 10 and 60 s."""
     async with working(database, stage.app, poll=0.05):
         job = await submit(conn, "still")
         for crashes, wait in ((2, "10s"), (3, "60s")):
@@ -200,17 +200,17 @@ def _waits(conn: asyncpg.Connection, job: UUID, crashes: int) -> Any:
     return waits
 
 
-async def test_progress_pushes_the_moment_at_which_it_counts_as_stuck(
+async def test_progress_postpones_when_it_counts_as_stuck(
     database: str, conn: asyncpg.Connection, stage: Stage
 ) -> None:
-    """S4, S5: for the worker and for upkeep, which both look."""
+    """S4, S5: for the worker and for upkeep, which both watch."""
     async with working(database, stage.app):
         job = await submit(conn, "moving", payload={"steps": 16})
         [row] = await until_finished(conn, [job])
     assert (row["status"], row["result"], row["crashes"]) == ("succeeded", 1, 0)
 
 
-async def test_upkeep_ends_what_a_hanging_worker_does_not(
+async def test_upkeep_settles_an_attempt_of_a_hanging_worker(
     crew: Crew, conn: asyncpg.Connection, clock: Clock
 ) -> None:
     """M11, E12, E13: it beats, but its loop hangs; 5 s after the time-out, upkeep steps in."""
@@ -227,7 +227,7 @@ async def test_upkeep_ends_what_a_hanging_worker_does_not(
     assert (row["status"], row["result"], row["failures"]) == ("succeeded", 2, 1)
     crew.gate().touch()
     late = "select result from penstock.late_result where job_id = $1"
-    await eventually(lambda: conn.fetchval(late, job), "its late result is kept aside")
+    await eventually(lambda: conn.fetchval(late, job), "its late result is kept")
     assert await outcomes(conn, job) == ["timed_out", "succeeded"]
     assert hanging.popen.poll() is None
 
@@ -236,10 +236,10 @@ async def test_upkeep_ends_what_a_hanging_worker_does_not(
     ("how", "status", "result"),
     [("return", "succeeded", "part of it"), ("raise", "cancelled", None)],
 )
-async def test_a_handler_may_end_by_itself_when_cancelled(
+async def test_a_handler_may_return_when_cancelled(
     database: str, conn: asyncpg.Connection, stage: Stage, *, how: str, status: str, result: Any
 ) -> None:
-    """G13: `job.cancelled` is told at once; what it returns in time counts."""
+    """G13: `job.cancelled` is set at once; what it returns in time counts."""
     async with working(database, stage.app):
         job = await submit(conn, "polite", payload={"how": how})
         await stage.until_begun()
@@ -251,7 +251,7 @@ async def test_a_handler_may_end_by_itself_when_cancelled(
 
 
 @pytest.mark.parametrize("kind", ["deaf", "deaf_thread"])
-async def test_a_handler_that_does_not_listen_is_ended_after_a_moment(
+async def test_a_handler_that_ignores_a_cancel_is_stopped_after_a_moment(
     database: str, conn: asyncpg.Connection, stage: Stage, kind: str
 ) -> None:
     """G13: a coroutine by its cancellation, a thread by not waiting for it."""
@@ -260,12 +260,12 @@ async def test_a_handler_that_does_not_listen_is_ended_after_a_moment(
         await stage.until_begun()
         await conn.execute("select penstock.cancel_job($1)", job)
         [row] = await until_finished(conn, [job], seconds=5)
-        assert stage.ended == (["deaf"] if kind == "deaf" else [])
+        assert stage.returned == (["deaf"] if kind == "deaf" else [])
         stage.release.set()
     assert (row["status"], row["attempt"], row["error"]["class"]) == ("cancelled", 1, "cancelled")
 
 
-async def test_a_cancel_nobody_told_of_is_found_by_looking(
+async def test_a_cancel_without_a_notification_is_found_by_polling(
     database: str, conn: asyncpg.Connection, stage: Stage
 ) -> None:
     """G13: NOTIFY only makes it quick."""

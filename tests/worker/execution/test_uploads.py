@@ -1,4 +1,4 @@
-"""Files of jobs: read and made by handlers of every sort, and removed when nobody needs them."""
+"""Files of jobs: read and made by handlers of every sort, and removed when no job needs them."""
 
 import asyncio
 import io
@@ -65,8 +65,8 @@ async def test_every_sort_of_handler_reads_and_makes_files(
     assert b"".join([piece async for piece in engine.uploads.pieces(made)]) == CONTENT
 
 
-async def test_a_job_opens_what_is_its_accounts(engine: Engine, database: str) -> None:
-    """E2, C1: also where the payload refers to it, which a submit by plain SQL does not check."""
+async def test_a_job_opens_only_files_of_its_account(engine: Engine, database: str) -> None:
+    """E2, C1: also a reference in the payload, which a submit by plain SQL does not check."""
     own, other = await upload(engine, b"own", "u1"), await upload(engine, b"other", "u2")
     nobodys = await upload(engine, b"nobody's")
     assert (await run(engine, database, "peek", "u1", wanted=str(own)))["result"] == 3
@@ -90,7 +90,7 @@ async def test_a_job_opens_what_is_its_accounts(engine: Engine, database: str) -
         ("nonsense", 'open() takes {"upload": id}'),
     ],
 )
-async def test_what_cannot_be_kept_is_said(
+async def test_a_file_that_cannot_be_kept_is_refused_with_a_reason(
     engine: Engine, database: str, conn: asyncpg.Connection, what: str, says: str
 ) -> None:
     job = await run(engine, database, "make", what=what)
@@ -106,10 +106,10 @@ async def test_an_empty_file_may_be_made(engine: Engine, database: str) -> None:
     assert [piece async for piece in engine.uploads.pieces(made)] == []
 
 
-async def test_what_nobody_needs_is_removed(
+async def test_unused_files_are_removed(
     engine: Engine, clock: Clock, conn: asyncpg.Connection
 ) -> None:
-    """What no job took within a day, and what was taken longer ago than is kept."""
+    """Files that no job used within a day, and files last used longer ago than is kept."""
     unused, used = await upload(engine, CONTENT), await upload(engine, CONTENT)
     made = await engine.uploads.create(io.BytesIO(CONTENT), "image/png", account=None, quota=False)
     await engine.uploads.refuse_foreign("copy", {"file": {"upload": str(used)}}, None)
@@ -129,10 +129,10 @@ async def test_what_nobody_needs_is_removed(
     assert await conn.fetchval("select count(*) from penstock.upload_part") == 0
 
 
-async def test_two_that_do_not_fit_together_are_not_both_taken(
+async def test_of_two_files_that_exceed_the_quota_one_is_refused(
     engine: Engine, conn: asyncpg.Connection
 ) -> None:
-    """E2: the quota holds when many come at once."""
+    """E2: the quota holds when many are uploaded at once."""
     await engine.accounts.create("u1")
     await conn.execute("update penstock.setting set upload_quota_bytes = 2500")
     sent = await asyncio.gather(

@@ -126,8 +126,8 @@ async def test_calls_start_one_another(host: Host, conn: asyncpg.Connection) -> 
     """M12: each works for a second or so; the chain goes on until nothing is due."""
     await conn.execute("update penstock.queue set drive = 'worker'")  # no call by the submit
     await host.submit(8, seconds=0.4)
-    said = {"seconds": 2, "max_jobs": 3, "chain": True}
-    first = (await host.client.post("/v1/queues/marks/process", json=said)).json()
+    options = {"seconds": 2, "max_jobs": 3, "chain": True}
+    first = (await host.client.post("/v1/queues/marks/process", json=options)).json()
     assert 1 <= first["processed"] <= 3
     assert first["chained"]
 
@@ -161,8 +161,8 @@ async def test_a_killed_driver_loses_no_job(host: Host, conn: asyncpg.Connection
         return await succeeded(conn) == 6
 
     await eventually(done, "all have run", seconds=WAIT_SECONDS)
-    ended = [n for word, n, *_ in host.notes() if word == "ended"]
-    assert sorted(set(ended)) == [str(n) for n in range(6)]
-    assert len(ended) <= 7, "only the one whose outcome was being written at the kill ran again"
+    finished = [n for word, n, *_ in host.notes() if word == "ended"]
+    assert sorted(set(finished)) == [str(n) for n in range(6)]
+    assert len(finished) <= 7, "only the one whose outcome was being written at the kill ran again"
     failures = await conn.fetchval("select max(failures) from penstock.finished")
     assert failures == 0

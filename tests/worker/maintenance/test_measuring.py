@@ -28,5 +28,5 @@ async def test_a_worker_measures_how_long_jobs_take(
         )
         await conn.execute("select penstock.pause_queue('q', null)")
         job = await submit(conn, "nothing")
-        told = await read(conn, job)
-        assert (told["position"], told["eta_seconds"]) == (1, None)
+        row = await read(conn, job)
+        assert (row["position"], row["eta_seconds"]) == (1, None)

@@ -127,6 +127,6 @@ async def test_jobs_that_go_well_are_not_logged(
     caplog.set_level(logging.INFO, logger="penstock")
     async with working(database, app):
         await until_finished(conn, await submit_many(conn, "nod", 500, {}))
-    said = [one for one in caplog.records if one.name.startswith("penstock")]
-    assert len(said) < 10, [one.getMessage() for one in said]
-    assert not [one for one in said if hasattr(one, "job")]
+    logs = [one for one in caplog.records if one.name.startswith("penstock")]
+    assert len(logs) < 10, [one.getMessage() for one in logs]
+    assert not [one for one in logs if hasattr(one, "job")]

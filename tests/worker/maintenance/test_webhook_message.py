@@ -48,7 +48,7 @@ async def sent_to(url: str, taken_at: datetime | None = None) -> Answer:
     return await webhooks.send(made, OUTSIDE)
 
 
-async def said(status: int, **headers: str) -> Answer:
+async def answer_of(status: int, **headers: str) -> Answer:
     async def reply(_: web.Request) -> web.Response:
         return web.Response(status=status, headers=headers, text="as you say")
 
@@ -58,22 +58,22 @@ async def said(status: int, **headers: str) -> Answer:
 
 @pytest.mark.parametrize("status", [200, 201, 202, 204])
 async def test_it_is_accepted(status: int) -> None:
-    assert await said(status) == Answer(taken=True, status=status)
+    assert await answer_of(status) == Answer(taken=True, status=status)
 
 
 @pytest.mark.parametrize("status", [301, 308, 400, 401, 404, 409, 422, 429, 500, 503])
 async def test_it_is_not_accepted(status: int) -> None:
-    answer = await said(status, Location="http://169.254.169.254/")
+    answer = await answer_of(status, Location="http://169.254.169.254/")
     assert (answer.taken, answer.status, answer.over) == (False, status, False)
     assert f"answered with status {status}" in (answer.error or "")
 
 
 async def test_gone_means_never_again() -> None:
-    assert (await said(410)).over
+    assert (await answer_of(410)).over
 
 
 async def test_the_receiver_may_ask_to_wait() -> None:
-    answer = await said(503, **{"Retry-After": "120"})
+    answer = await answer_of(503, **{"Retry-After": "120"})
     assert answer.after == timedelta(minutes=2)
 
 

@@ -134,15 +134,15 @@ async def test_the_app_and_the_caller_get_messages_with_separate_signatures(
     assert {headers["webhook-id"] for headers, _ in receiver.came} == set(trusted)
     for headers, body in receiver.came:
         own = trusted[headers["webhook-id"]]
-        said = Webhook(secrets[own]).verify(body, headers)
-        assert said["type"] == "job.succeeded"
-        assert said["timestamp"] == shown["finished_at"]
+        message = Webhook(secrets[own]).verify(body, headers)
+        assert message["type"] == "job.succeeded"
+        assert message["timestamp"] == shown["finished_at"]
         attempts = shown["attempts"]
         if not own:  # the caller's address is not an operator's: the worker is not named
             attempts = [attempt | {"worker": None, "message": None} for attempt in attempts]
         state = {"position": None, "waiting_for": None, "attempts": attempts}
-        assert said["data"] == shown | state
-        assert said["data"]["result"] == 42
+        assert message["data"] == shown | state
+        assert message["data"]["result"] == 42
         for wrong in (secrets[not own], signature.of_functions(ROOTS).written[0]):
             with pytest.raises(Exception, match="No matching signature"):
                 Webhook(wrong).verify(body, headers)
@@ -304,10 +304,10 @@ async def test_without_a_secret_nothing_is_sent_and_the_log_says_why(
     async with working(database, made(database, receiver.url)):
         await factory.submit(conn, "f", payload={"n": 1})
 
-        async def said() -> bool:
+        async def logged() -> bool:
             return "PENSTOCK_SECRET is not set" in caplog.text
 
-        await eventually(said, "the log names the reason", seconds=15)
+        await eventually(logged, "the log names the reason", seconds=15)
     assert receiver.came == []
     assert await states(conn) == {"pending": 1}
 

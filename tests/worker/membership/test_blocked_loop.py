@@ -62,8 +62,8 @@ def alone_after_its_first(crew: Crew, blocker: Any) -> None:
         assert beside == []
 
 
-def said(process: Process) -> bool:
-    return "blocks the event loop" in process.said and BLOCKS_AT in process.said
+def reported(process: Process) -> bool:
+    return "blocks the event loop" in process.log_text and BLOCKS_AT in process.log_text
 
 
 @pytest.mark.faults
@@ -73,10 +73,10 @@ async def test_forty_bystanders_of_a_blocking_handler(crew: Crew) -> None:
     unharmed(others)
     assert blocker["failures"] >= 1
     alone_after_its_first(crew, blocker)
-    places = await named(crew)
-    assert {row["kind"] for row in places} == {"block"}
-    assert all(BLOCKS_AT in row["place"] for row in places)
-    assert any(said(process) for process in crew.started)
+    locations = await named(crew)
+    assert {row["kind"] for row in locations} == {"block"}
+    assert all(BLOCKS_AT in row["place"] for row in locations)
+    assert any(reported(process) for process in crew.started)
 
 
 async def test_no_failure_counts_for_bystanders_of_a_blocking_handler(crew: Crew) -> None:
@@ -85,4 +85,4 @@ async def test_no_failure_counts_for_bystanders_of_a_blocking_handler(crew: Crew
     unharmed(others)
     alone_after_its_first(crew, blocker)
     assert {row["kind"] for row in await named(crew)} == {"block"}
-    assert any(said(process) for process in crew.started)
+    assert any(reported(process) for process in crew.started)

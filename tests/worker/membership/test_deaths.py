@@ -65,7 +65,7 @@ async def test_a_stopped_worker_that_goes_on_counts_for_nothing(
     await eventually(all_over, "each of its handlers has returned, or was dropped")
     again = await crew.until_finished(jobs)
     assert again == rows
-    assert "was declared lost" in zombie.said
+    assert "was declared lost" in zombie.log_text
     lost = await conn.fetchval("select count(*) from penstock.worker where lost_at is not null")
     assert lost == 1
 
@@ -140,7 +140,7 @@ def _settled(conn: asyncpg.Connection, worker: Any) -> Any:
 
 
 @pytest.mark.parametrize("which", [["penstock upkeep"], ["penstock heartbeat"]])
-async def test_one_session_that_is_ended_does_no_harm(
+async def test_one_session_that_is_closed_does_no_harm(
     crew: Crew, conn: asyncpg.Connection, which: list[str]
 ) -> None:
     """S12: the other session still locks the worker's key; a new one replaces the lost one."""
@@ -156,7 +156,7 @@ async def test_one_session_that_is_ended_does_no_harm(
     assert await conn.fetchval("select count(*) from penstock.worker") == 1
 
 
-async def test_both_sessions_ended_are_fenced_and_the_worker_goes_on(
+async def test_when_both_sessions_close_the_worker_is_fenced_and_goes_on(
     crew: Crew, conn: asyncpg.Connection
 ) -> None:
     """S12: it may be declared lost in that moment; then its outcomes do not count."""
@@ -166,7 +166,7 @@ async def test_both_sessions_ended_are_fenced_and_the_worker_goes_on(
     await conn.execute(_END_BOTH_AND_RECOVER)
     rows = await crew.until_finished(jobs)
     assert {(row["status"], row["attempt"]) for row in rows} == {("succeeded", 2)}
-    assert "was declared lost" in worker.said
+    assert "was declared lost" in worker.log_text
     [more] = await submit_many(conn, "nap", 1, {"seconds": 0})
     [row] = await crew.until_finished([more])
     assert (row["attempt"], row["result"]["pid"]) == (1, worker.pid)

@@ -36,7 +36,7 @@ async def test_reports_of_a_lost_attempt_are_dropped(
     app = new_app()
     begun = asyncio.Event()
     go_on = threading.Event()
-    told: list[type[BaseException]] = []
+    errors: list[type[BaseException]] = []
 
     @app.job(queue="q")
     def say(job: Job) -> str:
@@ -53,7 +53,7 @@ async def test_reports_of_a_lost_attempt_are_dropped(
                 case _:
                     job.step("late", lambda: 66)
         except LeaseLost as error:
-            told.append(type(error))
+            errors.append(type(error))
             raise
         return "the first"
 
@@ -68,7 +68,7 @@ async def test_reports_of_a_lost_attempt_are_dropped(
     assert await conn.fetchval("select count(*) from penstock.chunk") == 0
     assert await conn.fetchval("select count(*) from penstock.step") == 0
     if word == "step":
-        assert told == [LeaseLost]
+        assert errors == [LeaseLost]
 
 
 async def test_a_late_outcome_does_not_settle_the_present_attempt(

@@ -191,10 +191,10 @@ async def test_handlers_go_on_while_the_database_is_unavailable(
     crew.gate("first").touch()
     [end] = await crew.until_noted("end", 1)
     assert end.job == ends_meanwhile
-    away_until = time.monotonic() + scale(2, 30)
+    outage_ends = time.monotonic() + scale(2, 30)
 
     async def long_enough() -> bool:
-        return time.monotonic() > away_until
+        return time.monotonic() > outage_ends
 
     await eventually(long_enough, "the outage is over", seconds=40)
     await asyncio.to_thread(server.start)
@@ -208,7 +208,7 @@ async def test_handlers_go_on_while_the_database_is_unavailable(
     crew.gate("second").touch()
     rows = await until_finished(crew.conn, goes_on)
     assert {(row["status"], row["attempt"]) for row in rows} == {("succeeded", 1)}
-    assert "declared lost" not in crew.started[0].said
+    assert "declared lost" not in crew.started[0].log_text
 
 
 @pytest.mark.faults
@@ -221,7 +221,7 @@ async def test_it_leaves_also_while_the_database_is_unavailable(server: Server, 
     await crew.until_noted("start", 3)
     await asyncio.to_thread(server.stop)
     worker.signal(signal.SIGTERM)
-    assert (await worker.ended())["reason"] == "stopped"
+    assert (await worker.left())["reason"] == "stopped"
     await asyncio.to_thread(server.start)
     await reconnect(crew, server)
     await crew.start("other")

@@ -26,7 +26,7 @@ class Shop:
     """An app that writes a bill for each finished job, and then does what the test asks for."""
 
     def __init__(self) -> None:
-        self.told: list[tuple[UUID, str, int]] = []
+        self.calls: list[tuple[UUID, str, int]] = []
         self.act: Act | None = None
         self.app = app = Penstock(name="shop")
         app.queue("q", retry=AT_ONCE, timeout="10m", stuck_after="1h")
@@ -42,7 +42,7 @@ class Shop:
 
         @sell.on_finish
         async def bill(job: FinishedJob, conn: asyncpg.Connection) -> None:
-            self.told.append((job.id, job.status, job.attempt))
+            self.calls.append((job.id, job.status, job.attempt))
             await conn.execute(
                 "insert into bill (job_id, status, words) values ($1, $2, $3)",
                 job.id,
@@ -127,7 +127,7 @@ async def test_an_app_that_fails_leaves_neither_row_nor_outcome(
     async with working(database, shop.app):
         job = await submit(conn, "sell")
         [row] = await until_finished(conn, [job])
-    assert [attempt for _, _, attempt in shop.told] == [1] * on_finish.TRIES + [2]
+    assert [attempt for _, _, attempt in shop.calls] == [1] * on_finish.TRIES + [2]
     assert (row["attempt"], row["failures"]) == (2, 1)
     assert await bills(conn) == [(job, "succeeded", "attempt 2")]
     assert await outcomes(conn, job) == ["retried", "succeeded"]
@@ -146,7 +146,7 @@ async def test_an_on_finish_that_always_fails_is_called_again_later(
         assert await bills(conn) == []
 
         async def called_for_the_failure() -> bool:
-            return (job, "failed", 3) in shop.told
+            return (job, "failed", 3) in shop.calls
 
         await eventually(called_for_the_failure, "on_finish is called")
         shop.act = None

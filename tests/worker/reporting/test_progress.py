@@ -169,11 +169,11 @@ async def test_a_handler_that_emits_faster_than_can_be_written_has_to_wait(
     database: str, conn: asyncpg.Connection, monkeypatch: pytest.MonkeyPatch, mode: str
 ) -> None:
     """G12: while the database is unavailable, memory does not grow without limit."""
-    away = True
+    unavailable = True
     append = Progress.append_chunks
 
     async def maybe(self: Progress, *args: Any) -> int:
-        if away:
+        if unavailable:
             raise ConnectionRefusedError
         return await append(self, *args)
 
@@ -209,7 +209,7 @@ async def test_a_handler_that_emits_faster_than_can_be_written_has_to_wait(
         await eventually(waits, "the handler waits")
         # A report whose writing failed may be added to those gathered since.
         assert len(emitted) * len(piece) < 4 * progress.BACKLOG_CHARACTERS
-        away = False
+        unavailable = False
         await until_finished(conn, [job])
     rows = await conn.fetch("select data from penstock.read_chunks($1, 0, 0, 100000)", job)
     assert sum(len(piece["data"]) for piece in rows) == 500 * len(piece)

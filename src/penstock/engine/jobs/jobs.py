@@ -285,7 +285,7 @@ class Jobs(Statements):
         return []
 
     async def finish(
-        self, worker: int, ended: Sequence[tuple[Claimed, Outcome]], *, conn: Any = None
+        self, worker: int, outcomes: Sequence[tuple[Claimed, Outcome]], *, conn: Any = None
     ) -> list[Verdict]:
         """Write the outcomes of attempts, any number in one transaction. Safe to repeat.
 
@@ -293,7 +293,7 @@ class Jobs(Statements):
         `locked` means that an app's open transaction has locked the job's account: report it again.
         """
         rows = [
-            outcome_row(job, outcome, index=index) for index, (job, outcome) in enumerate(ended)
+            outcome_row(job, outcome, index=index) for index, (job, outcome) in enumerate(outcomes)
         ]
         return await self.finish_rows(worker, rows, conn=conn) if rows else []
 

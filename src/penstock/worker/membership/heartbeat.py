@@ -94,15 +94,15 @@ class Heartbeat:
     def _run(self) -> None:
         assert self._loop is not None  # noqa: S101  # start() has made it
         try:
-            looking = self._loop.create_task(self._look_on())
+            sampling = self._loop.create_task(self._sample_on())
             self._loop.run_until_complete(self._beat_on())
-            looking.cancel()
+            sampling.cancel()
             # The terminated session is closed in the loop's next round.
             self._loop.run_until_complete(asyncio.sleep(0))
         finally:
             self._loop.close()
 
-    async def _look_on(self) -> None:
+    async def _sample_on(self) -> None:
         while True:
             if self._watch.sample():
                 self._changed.set()
