@@ -102,9 +102,9 @@ def test_private_hosts_are_taken(names: Names, host: str, stands_for: list[str])
         ("api.openai.com", [], "leads to api.openai.com, a public name"),
         ("private.example.org", ["10.0.0.1"], "a public name"),
         ("ollama.local.example.org", ["10.0.0.1"], "a public name"),
-        ("proxy", ["104.18.0.1"], "leads to proxy, which stands for an address outside"),
-        ("two.lan", ["10.0.0.1", "104.18.0.1"], "stands for an address outside"),
-        ("134744072", ["8.8.8.8"], "stands for an address outside"),
+        ("proxy", ["104.18.0.1"], "leads to proxy, which resolves to an address outside"),
+        ("two.lan", ["10.0.0.1", "104.18.0.1"], "resolves to an address outside"),
+        ("134744072", ["8.8.8.8"], "resolves to an address outside"),
     ],
 )
 def test_other_hosts_are_refused_at_start(

@@ -127,7 +127,7 @@ async def test_one_that_takes_too_long_is_left(monkeypatch: pytest.MonkeyPatch) 
 
 async def test_one_that_is_away_or_breaks_off() -> None:
     told = await sent_to(f"http://127.0.0.1:{closed_port()}/x")
-    assert "does not take connections" in (told.error or "")
+    assert "does not accept connections" in (told.error or "")
     async with answering(b"", then="reset") as port:
         assert not (await sent_to(f"http://127.0.0.1:{port}/x")).taken
     async with answering(b"no HTTP at all\r\n\r\n") as port:
