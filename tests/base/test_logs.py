@@ -1,4 +1,4 @@
-"""Log lines: for people and as JSON, with what is worth knowing and never an exception's words."""
+"""Log lines, as text and as JSON: they have the useful facts and never an exception's message."""
 
 import io
 import json
@@ -28,7 +28,7 @@ def fail() -> None:
         logging.getLogger("penstock.worker").exception("it broke", extra={"job": 7, "kind": "mark"})
 
 
-def test_a_line_says_when_what_and_of_which_job(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_log_line_has_time_message_and_job(capsys: pytest.CaptureFixture[str]) -> None:
     """F8"""
     logs.configure("info")
     fail()
@@ -39,7 +39,7 @@ def test_a_line_says_when_what_and_of_which_job(capsys: pytest.CaptureFixture[st
     assert "secret" not in line
 
 
-def test_or_as_json(capsys: pytest.CaptureFixture[str]) -> None:
+def test_log_lines_may_be_json(capsys: pytest.CaptureFixture[str]) -> None:
     """F8"""
     logs.configure("info", "json")
     fail()
@@ -50,7 +50,9 @@ def test_or_as_json(capsys: pytest.CaptureFixture[str]) -> None:
     assert "secret" not in written
 
 
-def test_a_line_that_cannot_be_written_tells_no_tales(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_line_that_cannot_be_written_prints_no_exception(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     logs.configure("info")
     [handler] = logging.getLogger().handlers
     assert isinstance(handler, logging.StreamHandler)

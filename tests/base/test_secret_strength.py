@@ -1,4 +1,4 @@
-"""Which secrets may be the root of all signatures: random ones, and none that people invent."""
+"""Which secrets may be the root of all signatures: random ones, but none that people invent."""
 
 import secrets
 from pathlib import Path
@@ -39,16 +39,16 @@ WEAK = [
 
 
 @pytest.mark.parametrize("weak", WEAK)
-def test_what_people_make_up_is_refused_and_not_repeated(tmp_path: Path, weak: str) -> None:
+def test_an_invented_secret_is_refused_and_not_quoted(tmp_path: Path, weak: str) -> None:
     with pytest.raises(Misconfigured, match=r"PENSTOCK_SECRET .*`openssl rand -hex 32`") as refused:
         Settings.from_environment({"PENSTOCK_SECRET": weak}, tmp_path)
     assert weak not in str(refused.value)
 
 
 @given(st.binary(min_size=32, max_size=32))
-def test_what_our_message_tells_to_make_is_accepted(random: bytes) -> None:
-    """Of uniformly random bytes one in 2^100 would be refused; these are chosen by a program that
-    looks for trouble, so those with a pattern are left out."""
+def test_a_secret_made_as_the_message_advises_is_accepted(random: bytes) -> None:
+    """One in 2^100 uniformly random secrets would be refused. These are chosen by a program that
+    searches for counterexamples, so those with a pattern are left out."""
     if len(set(random)) > 24:
         assert why_weak(random.hex()) is None
 
@@ -59,7 +59,7 @@ def test_random_secrets_of_32_bytes_are_accepted(make: "type[str]") -> None:
 
 
 @pytest.mark.parametrize("weak", ["changemechangeme", "changeme" * 8])
-def test_a_weak_one_is_refused_also_beside_a_strong_one(tmp_path: Path, weak: str) -> None:
+def test_a_weak_secret_is_refused_also_beside_a_strong_one(tmp_path: Path, weak: str) -> None:
     with pytest.raises(Misconfigured, match="value 2 of PENSTOCK_SECRET"):
         Settings.from_environment({"PENSTOCK_SECRET": f"{SECRET},{weak}"}, tmp_path)
     both = Settings.from_environment({"PENSTOCK_SECRET": f"{NEXT_SECRET}, {SECRET}"}, tmp_path)
@@ -67,12 +67,12 @@ def test_a_weak_one_is_refused_also_beside_a_strong_one(tmp_path: Path, weak: st
 
 
 @pytest.mark.parametrize("odd", [f"{SECRET} {SECRET}", f"ä{SECRET}", f"{SECRET},", ","])
-def test_characters_that_no_header_carries_are_refused(tmp_path: Path, odd: str) -> None:
+def test_characters_that_a_header_cannot_have_are_refused(tmp_path: Path, odd: str) -> None:
     with pytest.raises(Misconfigured, match="PENSTOCK_SECRET"):
         Settings.from_environment({"PENSTOCK_SECRET": odd}, tmp_path)
 
 
-def test_a_weak_one_in_the_folder_of_the_embedded_database_is_refused(tmp_path: Path) -> None:
+def test_a_weak_secret_in_the_folder_of_the_embedded_database_is_refused(tmp_path: Path) -> None:
     (tmp_path / "secret").write_text("changeme" * 8)
     with pytest.raises(Misconfigured, match=r"can be guessed.*remove the file"):
         read_roots(Settings(home=tmp_path))

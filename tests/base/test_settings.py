@@ -1,4 +1,4 @@
-"""What the environment decides, and how people write lengths of time."""
+"""Settings from the environment, and the parser of durations."""
 
 from datetime import timedelta
 from os import getpid
@@ -20,14 +20,14 @@ def test_with_nothing_set_the_database_is_embedded_in_the_working_folder(tmp_pat
     assert settings.log_level == "warning"
 
 
-def test_the_environment_wins_over_the_env_file(tmp_path: Path) -> None:
+def test_the_environment_overrides_the_env_file(tmp_path: Path) -> None:
     (tmp_path / ".env").write_text("PENSTOCK_DSN=postgresql://file/x\nPENSTOCK_HOME=here\n")
     settings = Settings.from_environment({"PENSTOCK_DSN": "postgresql://environment/x"}, tmp_path)
     assert settings.dsn == "postgresql://environment/x"
     assert settings.home == tmp_path / "here"
 
 
-def test_set_but_empty_is_not_set(tmp_path: Path) -> None:
+def test_an_empty_value_counts_as_not_set(tmp_path: Path) -> None:
     (tmp_path / ".env").write_text("PENSTOCK_DSN=postgresql://file/x\n")
     settings = Settings.from_environment({"PENSTOCK_DSN": "", "PENSTOCK_HOME": ""}, tmp_path)
     assert settings.dsn is None
@@ -44,7 +44,7 @@ def test_an_unknown_log_level_says_what_is_allowed(tmp_path: Path) -> None:
         Settings.from_environment({"PENSTOCK_LOG_LEVEL": "loud"}, tmp_path)
 
 
-def test_the_log_is_text_unless_it_is_to_be_json(tmp_path: Path) -> None:
+def test_the_log_format_is_text_by_default(tmp_path: Path) -> None:
     assert Settings.from_environment({}, tmp_path).log_format == "text"
     assert Settings.from_environment({"PENSTOCK_LOG_FORMAT": "JSON"}, tmp_path).log_format == "json"
     with pytest.raises(Misconfigured, match="PENSTOCK_LOG_FORMAT is 'xml'; it may be text, json"):
@@ -52,25 +52,25 @@ def test_the_log_is_text_unless_it_is_to_be_json(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("said", "inline"),
+    ("value", "inline"),
     [("1", True), ("true", True), ("Yes", True), ("on", True), ("0", False), ("no", False)],
 )
-def test_inline_is_on_or_off(tmp_path: Path, said: str, inline: bool) -> None:
-    assert Settings.from_environment({"PENSTOCK_INLINE": said}, tmp_path).inline is inline
+def test_inline_is_a_flag(tmp_path: Path, value: str, inline: bool) -> None:
+    assert Settings.from_environment({"PENSTOCK_INLINE": value}, tmp_path).inline is inline
     assert not Settings.from_environment({}, tmp_path).inline
 
 
-def test_frames_of_errors_are_kept_unless_they_may_not_be(tmp_path: Path) -> None:
+def test_frames_of_errors_are_kept_by_default(tmp_path: Path) -> None:
     assert Settings.from_environment({}, tmp_path).tracebacks
     assert not Settings.from_environment({"PENSTOCK_TRACEBACKS": "0"}, tmp_path).tracebacks
 
 
-def test_a_wrong_inline_is_told(tmp_path: Path) -> None:
+def test_a_wrong_value_of_inline_is_reported(tmp_path: Path) -> None:
     with pytest.raises(Misconfigured, match="PENSTOCK_INLINE is 'maybe'; it may be 1, true"):
         Settings.from_environment({"PENSTOCK_INLINE": "maybe"}, tmp_path)
 
 
-def test_a_worker_is_called_host_and_process_unless_told(tmp_path: Path) -> None:
+def test_a_worker_is_named_by_host_and_process_by_default(tmp_path: Path) -> None:
     """E5"""
     assert Settings.from_environment({}, tmp_path).worker_id == f"{gethostname()}-{getpid()}"
     assert Settings().worker_id == f"{gethostname()}-{getpid()}"
@@ -97,13 +97,13 @@ def test_a_worker_is_called_host_and_process_unless_told(tmp_path: Path) -> None
         (r'KEY="a \"b\" \\ \n"', 'a "b" \\ \n'),
     ],
 )
-def test_an_env_line_is_read_as_shells_read_it(tmp_path: Path, line: str, value: str) -> None:
+def test_an_env_line_is_parsed_as_by_a_shell(tmp_path: Path, line: str, value: str) -> None:
     (tmp_path / ".env").write_text(f"# comment\n\n{line}\n")
     assert read_env_file(tmp_path / ".env") == {"KEY": value}
 
 
 @pytest.mark.parametrize("line", ["sesame", "KEY='sesame", 'KEY="sesame" more', "1KEY=sesame"])
-def test_a_broken_env_line_is_named_by_number_and_not_shown(tmp_path: Path, line: str) -> None:
+def test_a_broken_env_line_is_reported_by_number_and_not_quoted(tmp_path: Path, line: str) -> None:
     (tmp_path / ".env").write_text(f"GOOD=1\n{line}\n")
     with pytest.raises(Misconfigured, match="line 2") as caught:
         read_env_file(tmp_path / ".env")
@@ -144,7 +144,7 @@ def test_a_wrong_duration_names_its_field_and_what_is_allowed(wrong: object) -> 
 
 
 @given(st.text())
-def test_no_text_makes_the_duration_parser_fail_in_another_way(text: str) -> None:
+def test_the_duration_parser_raises_only_invalid(text: str) -> None:
     try:
         assert duration(text, field="any") >= timedelta(0)
     except Invalid as error:
@@ -159,10 +159,10 @@ def test_no_text_makes_the_duration_parser_fail_in_another_way(text: str) -> Non
         ("PENSTOCK_TOKEN_STREAMS", "token_streams", 20, 1),
     ],
 )
-def test_what_a_caller_may_hold_is_a_number(
+def test_limits_of_callers_are_whole_numbers(
     tmp_path: Path, name: str, field: str, default: int, least: int
 ) -> None:
-    """D6: with a default, and never so little that nothing would work."""
+    """D6: with a default, and with a minimum below which nothing would work."""
     assert getattr(Settings.from_environment({}, tmp_path), field) == default
     assert getattr(Settings.from_environment({name: str(least)}, tmp_path), field) == least
     for wrong in (str(least - 1), "-1", "8MB", "1e9", "9" * 11, "\u0661"):

@@ -5,7 +5,7 @@ import json
 import psycopg
 import pytest
 
-from penstock.base.wording import place
+from penstock.base.wording import queue_position
 from penstock.cli.output import waiting
 from support.shapes import Penstock
 
@@ -22,7 +22,7 @@ from support.shapes import Penstock
 )
 def test_a_place_in_words(position: int | None, wait: float | None, said: str | None) -> None:
     """F2"""
-    assert place(position, wait) == said
+    assert queue_position(position, wait) == said
 
 
 def submit(db: psycopg.Connection) -> str:

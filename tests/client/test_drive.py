@@ -115,7 +115,7 @@ async def test_an_api_that_is_away_or_refuses_costs_no_submit(
     api.close()
     await driven.kinds["mark"].submit(n=2)
     await driven.close()
-    assert "does not take connections" in caplog.text
+    assert "does not accept connections" in caplog.text
     assert await conn.fetchval("select count(*) from penstock.job") == 2
 
 

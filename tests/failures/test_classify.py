@@ -1,4 +1,4 @@
-"""The table of errors: every row of it, and every answer of a provider that we know of."""
+"""The table of error classes: each row, and each known answer of a provider."""
 
 import json
 import re
@@ -52,16 +52,16 @@ def test_the_classes_are_those_of_the_contract() -> None:
 
 
 @pytest.mark.parametrize("name", CONTRACT)
-def test_what_a_class_costs_and_what_it_does_to_the_queue(name: str) -> None:
-    """F5: what a provider is to blame for alone never ends a job."""
+def test_the_cost_of_a_class_and_its_effect_on_the_queue(name: str) -> None:
+    """F5: a failure that is only the provider's fault never fails a job."""
     verdict = CLASSES[name]
     assert (verdict.charge, verdict.circuit) == MEANING[name]
-    # What is free waits by itself, or it would come back at once and for ever.
+    # A free failure has its own wait, or the job would be retried at once and for ever.
     assert (verdict.after is not None) == (verdict.charge is Charge.FREE)
     assert (verdict.address, verdict.status, verdict.code) == (None, None, None)
 
 
-def test_faults_are_told_apart() -> None:
+def test_each_class_has_its_fault() -> None:
     by_fault = {
         fault: [name for name, verdict in CLASSES.items() if verdict.fault is fault]
         for fault in Fault
@@ -131,7 +131,7 @@ ROWS = [
     (Signal(message="server busy", exception="incomplete"), "overloaded"),
     (Signal(status=500, message="the model is overloaded"), "overloaded"),
     (Signal(status=500, message="content policy"), "provider_error"),
-    # Code before type before end before status before words
+    # Code before type before stop reason before status before message
     (Signal(status=401, code="slow_down", type="insufficient_quota"), "rate_limited"),
     (Signal(status=500, type="insufficient_quota", stop_reason="length"), "quota"),
     (Signal(status=401, stop_reason="refusal"), "refused"),
@@ -167,7 +167,7 @@ WORDS = {
 @pytest.mark.parametrize(
     ("word", "cls"), [(word, cls) for cls, words in WORDS.items() for word in words.split()]
 )
-def test_a_word_of_a_provider_decides_whatever_the_status(word: str, cls: str) -> None:
+def test_a_providers_code_decides_for_any_status(word: str, cls: str) -> None:
     for status in (None, 200, 400, 404, 429, 500, 503):
         assert classify(Signal(status=status, code=word, type="other")).cls == cls
         assert classify(Signal(status=status, code="other", type=word)).cls == cls
@@ -178,7 +178,7 @@ def test_a_word_of_a_provider_decides_whatever_the_status(word: str, cls: str) -
     "signal",
     [*[Signal(status=status) for status in (408, 409, 425, 499)], Signal(exception="pool")],
 )
-def test_a_passing_obstacle_is_free_and_says_nothing_of_the_provider(signal: Signal) -> None:
+def test_a_passing_obstacle_is_free_and_does_not_count_for_the_circuit(signal: Signal) -> None:
     verdict = classify(signal)
     assert (verdict.cls, verdict.charge, verdict.circuit) == (
         "unavailable",
@@ -187,7 +187,7 @@ def test_a_passing_obstacle_is_free_and_says_nothing_of_the_provider(signal: Sig
     )
 
 
-# File: class, and the wait where it is not the class's own.
+# File: class, and the wait if it is not the class's own.
 ANSWERS: dict[str, tuple[str, float | None]] = {
     "openai-400-context": ("input_too_long", None),
     "openai-400-policy": ("refused", None),
@@ -276,7 +276,7 @@ def test_an_answer_has_its_class(name: str) -> None:
     assert verdict.code is None or re.fullmatch(r"[A-Za-z_.:-]+", verdict.code)
 
 
-def test_the_code_is_the_providers_own_and_never_a_text() -> None:
+def test_the_code_is_the_providers_own_and_never_a_sentence() -> None:
     spend = json.loads((BODIES / "anthropic-429-spend.json").read_text())
     assert classify(from_body(429, {}, json.dumps(spend["body"]))).code == (
         "enforced_spend_limit_reached"
@@ -287,7 +287,7 @@ def test_the_code_is_the_providers_own_and_never_a_text() -> None:
     assert classify(Signal(status=400, code="the essay of Anna was too long")).code is None
 
 
-def test_an_error_inside_a_stream_brings_its_own_status() -> None:
+def test_an_error_inside_a_stream_has_its_own_status() -> None:
     line = '{"error": {"code": 429, "message": "slow"}}'
     assert classify(replace(from_body(200, {}, line), exception="incomplete")).cls == "rate_limited"
     line = '{"error": {"code": 500, "message": "broken"}}'
@@ -304,7 +304,7 @@ def test_an_error_inside_a_stream_brings_its_own_status() -> None:
     ],
     ids=lambda body: repr(body)[:20],
 )  # fmt: skip
-def test_any_body_can_be_read(body: str | bytes) -> None:
+def test_any_body_can_be_parsed(body: str | bytes) -> None:
     assert classify(from_body(500, {}, body)).cls == "provider_error"
     assert classify(from_body(400, None, body)).cls == "invalid_request"
 

@@ -1,4 +1,4 @@
-"""Exceptions of any kind, in any company: the right one decides, and none of them breaks us."""
+"""Exceptions of any kind and their causes: the right one decides, and none breaks `classify`."""
 
 import asyncio
 import errno
@@ -95,7 +95,7 @@ KNOWN = [
     (fastapi.HTTPException(503), "bug"),
     (KeyboardInterrupt(), "bug"),
     (SystemExit(429), "bug"),
-    # Penstock's own: what it refuses a handler is the handler's affair.
+    # Penstock's own: its refusals are bugs of the handler.
     (RateLimited("too many", code="rate_limited"), "bug"),
     (Invalid("no", code="invalid_payload"), "bug"),
     (Unavailable("the database cannot be reached"), "bug"),
@@ -108,7 +108,7 @@ def test_an_exception_has_its_class(error: BaseException, cls: str) -> None:
     assert judge_exception(error).cls == cls
 
 
-def test_an_open_answer_is_not_read() -> None:
+def test_an_unread_answer_is_not_read() -> None:
     body = io.BytesIO(b'{"error": {"code": "insufficient_quota"}}')
     with urllib.error.HTTPError("http://m/v1/chat", 429, "", Message(), body) as error:
         assert classify(error).cls == "rate_limited"
@@ -128,7 +128,7 @@ async def test_a_database_is_not_the_provider() -> None:
     port = closed_port()
     errors: list[BaseException] = [asyncpg.CannotConnectNowError("starting"), psycopg.Error("x")]
     with pytest.raises(ConnectionRefusedError) as plain:
-        # Only the traceback tells that this refused connection was the driver's.
+        # Only the traceback shows that this refused connection was the driver's.
         await asyncpg.connect(host="127.0.0.1", port=port, user="u", timeout=5)
     errors.append(plain.value)
     with pytest.raises(psycopg.OperationalError) as wrapped:
@@ -149,7 +149,7 @@ def test_a_refusal_caused_by_a_lost_connection_stays_ours() -> None:
 # -- Causes
 
 
-def test_the_cause_decides_where_the_wrapper_is_not_known() -> None:
+def test_the_cause_decides_if_the_wrapper_is_unknown() -> None:
     error = RuntimeError("marking failed")
     error.__cause__ = ValueError()
     error.__cause__.__cause__ = httpx.ConnectError("", request=REQUEST)
@@ -157,13 +157,13 @@ def test_the_cause_decides_where_the_wrapper_is_not_known() -> None:
     assert (verdict.cls, verdict.address) == ("unavailable", "model:11434")
 
 
-def test_the_outermost_that_is_known_decides() -> None:
+def test_the_outermost_known_exception_decides() -> None:
     error = httpx.ReadTimeout("")
     error.__cause__ = ConnectionRefusedError()
     assert classify(error).cls == "stalled"
 
 
-def test_a_time_out_inside_of_a_library_is_what_the_library_says() -> None:
+def test_a_time_out_inside_a_library_has_the_class_of_the_librarys_exception() -> None:
     error = openai.APITimeoutError(httpx2.Request("POST", "http://model/v1/chat/completions"))
     error.__cause__ = TimeoutError()
     verdict = classify(error)
@@ -184,7 +184,7 @@ def test_a_bug_in_an_except_block_is_a_bug() -> None:
         assert classify(bug) == CLASSES["bug"]
 
 
-def test_a_cause_goes_before_a_context() -> None:
+def test_a_cause_is_preferred_to_a_context() -> None:
     error = RuntimeError()
     error.__context__ = httpx.ReadTimeout("")
     error.__cause__ = httpx.ConnectError("")
@@ -198,7 +198,7 @@ def test_causes_in_a_circle_end() -> None:
     assert list(chain(first)) == [first, second]
 
 
-def test_a_chain_is_followed_so_far_and_no_farther() -> None:
+def test_a_chain_is_followed_to_a_limit() -> None:
     def depth(length: int) -> BaseException:
         error: BaseException = httpx.ConnectError("")
         for _ in range(length):
@@ -222,14 +222,14 @@ def test_the_first_known_of_a_group_decides() -> None:
     assert classify(ExceptionGroup("", [ValueError()] * 1_000)).cls == "bug"
 
 
-# -- What the author says
+# -- Declared by the author
 
 
 class Named(httpx.ConnectError):
     error_class = "refused"
 
 
-def test_a_class_named_by_the_author_beats_what_is_seen() -> None:
+def test_a_class_declared_by_the_author_overrides_other_signs() -> None:
     verdict = classify(Named("", request=REQUEST))
     assert (verdict.cls, verdict.charge, verdict.address) == (
         "refused",
@@ -238,7 +238,7 @@ def test_a_class_named_by_the_author_beats_what_is_seen() -> None:
     )
 
 
-def test_a_class_that_does_not_exist_is_not_named() -> None:
+def test_an_unknown_class_is_ignored() -> None:
     error = httpx.ConnectError("")
     words: list[object] = ["nonsense", None, 7, [], {}]
     for word in words:
@@ -246,14 +246,14 @@ def test_a_class_that_does_not_exist_is_not_named() -> None:
         assert classify(error).cls == "unavailable"
 
 
-def test_an_extension_beats_what_is_seen_and_what_is_named() -> None:
+def test_an_extension_overrides_a_declared_class_and_other_signs() -> None:
     own = Verdict("quota", Charge.FULL, Circuit.NONE, Fault.JOB)
 
     def broken(_: BaseException) -> Never:
         raise ValueError
 
-    def knows(said: Any) -> Callable[[BaseException], Any]:
-        return lambda error: said if isinstance(error, httpx.ConnectError) else None
+    def knows(declared: Any) -> Callable[[BaseException], Any]:
+        return lambda error: declared if isinstance(error, httpx.ConnectError) else None
 
     error = RuntimeError()
     error.__cause__ = Named("", request=REQUEST)
@@ -264,23 +264,23 @@ def test_an_extension_beats_what_is_seen_and_what_is_named() -> None:
     assert classify(TimeoutError(), more=[knows("auth")]).cls == "timeout"
 
 
-def test_another_jobs_failure_does_not_touch_this_ones_queue() -> None:
+def test_another_jobs_failure_does_not_affect_this_jobs_queue() -> None:
     verdict = classify(JobFailed("no", job_id=uuid4(), error_class="auth"))
     assert (verdict.cls, verdict.charge, verdict.circuit) == ("auth", Charge.FULL, Circuit.NONE)
     assert classify(JobFailed("no", job_id=uuid4(), error_class=None)).cls == "bug"
 
 
-def test_a_verdict_that_travelled_with_an_exception_is_kept() -> None:
+def test_a_verdict_attached_to_an_exception_is_kept() -> None:
     error = RuntimeError()
     error.verdict = CLASSES["stalled"]  # type: ignore[attr-defined]
     assert classify(error) is CLASSES["stalled"]
 
 
-# -- Odd ones
+# -- Unusual exceptions
 
 
 class Hostile(Exception):  # noqa: N818
-    """Whatever is asked of it, it raises."""
+    """Raises at each access."""
 
     def __getattribute__(self, name: str) -> Any:
         raise RuntimeError(name)
@@ -294,7 +294,7 @@ class Hostile(Exception):  # noqa: N818
     __hash__ = None  # type: ignore[assignment]
 
 
-def test_an_exception_that_raises_at_every_touch_is_a_bug() -> None:
+def test_an_exception_that_raises_at_each_access_is_a_bug() -> None:
     assert judge_exception(Hostile()) == CLASSES["bug"]
     error = RuntimeError()
     error.__cause__ = Hostile()
@@ -376,7 +376,7 @@ def test_any_attributes_of_any_library_give_a_class(
     assert verdict == classify(kind(attributes))
 
 
-def test_attributes_of_odd_types_still_tell_what_they_can() -> None:
+def test_attributes_of_unexpected_types_do_not_hide_others() -> None:
     kind = type("Soup", (Soup,), {"__module__": "httpx"})
     verdict = classify(kind({"status_code": "429", "headers": [("Retry-After", "3")]}))
     assert (verdict.cls, verdict.status) == ("rate_limited", 429)

@@ -1,4 +1,4 @@
-"""Frames of a handler's error: in the log and with the attempt, for operators, and no values."""
+"""Frames of a handler's error: in the log and with the attempt, for operators, without values."""
 
 import json
 import logging
@@ -63,7 +63,7 @@ def test_the_users_own_frames_come_first_and_innermost_first() -> None:
     assert frames[2].endswith(" in JSONDecoder.raw_decode")
 
 
-def test_a_recursion_is_short_and_a_group_has_the_frames_of_its_first_error() -> None:
+def test_a_recursion_is_shortened_and_a_group_has_the_frames_of_its_first_error() -> None:
     assert len(frames_of(caught(deeper, 500))) == 2, "a line once, and its caller"
 
     def together() -> None:
@@ -99,7 +99,7 @@ async def test_frames_are_logged_and_kept_and_the_message_is_in_no_log(
 
 
 @pytest.mark.parametrize("tracebacks", [True, False])
-async def test_an_on_finish_that_fails_has_its_frames_too(
+async def test_a_failing_on_finish_callback_has_its_frames_too(
     database: str, conn: asyncpg.Connection, caplog: pytest.LogCaptureFixture, *, tracebacks: bool
 ) -> None:
     app = failing_app()
@@ -121,7 +121,7 @@ async def test_an_on_finish_that_fails_has_its_frames_too(
     assert PUPIL not in caplog.text
 
 
-async def test_where_none_may_be_kept_none_are(
+async def test_no_frames_are_kept_if_the_setting_forbids_it(
     database: str, conn: asyncpg.Connection, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with working(database, failing_app(), poll=0.1, tracebacks=False):

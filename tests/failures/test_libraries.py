@@ -1,4 +1,4 @@
-"""What the real libraries raise, against a real socket, has the class that it should."""
+"""The exceptions of real libraries, with a real socket, have the right class."""
 
 import json
 from datetime import timedelta
@@ -12,7 +12,7 @@ from support.models.callers import CALLERS, PATIENCE, by_anthropic, by_ollama, b
 
 every_library = pytest.mark.parametrize("library", CALLERS)
 
-# What these keep of an answer is its status and its headers; the body is gone.
+# These keep the status and the headers of an answer, but not the body.
 WITHOUT_BODY = {"aiohttp", "urllib"}
 SHORT = 0.2  # seconds for an answer that never comes
 
@@ -30,7 +30,7 @@ async def verdict_at(library: str, base: str, patience: float = PATIENCE) -> Ver
 
 
 @every_library
-async def test_nobody_listens(library: str) -> None:
+async def test_a_refused_connection(library: str) -> None:
     port = closed_port()
     verdict = await verdict_at(library, f"http://127.0.0.1:{port}")
     assert (verdict.cls, verdict.charge, verdict.circuit) == (
@@ -42,13 +42,13 @@ async def test_nobody_listens(library: str) -> None:
 
 
 @every_library
-async def test_a_name_that_nobody_has(library: str) -> None:
+async def test_an_unknown_name(library: str) -> None:
     verdict = await verdict_at(library, "http://model.invalid:11434")
     assert (verdict.cls, verdict.charge) == ("unavailable", Charge.FREE)
 
 
 @every_library
-async def test_no_tls_where_tls_was_wanted(library: str) -> None:
+async def test_a_server_without_tls(library: str) -> None:
     async with answering(b"plain\r\n\r\n") as port:
         verdict = await verdict_at(library, f"https://127.0.0.1:{port}")
     assert verdict.cls == "unavailable"
@@ -56,15 +56,15 @@ async def test_no_tls_where_tls_was_wanted(library: str) -> None:
 
 @every_library
 @pytest.mark.parametrize("then", ["close", "reset"])
-async def test_it_hangs_up_before_the_first_byte(library: str, then: Then) -> None:
-    """Not free: a prompt that kills the model looks like this every time."""
+async def test_the_server_disconnects_before_the_first_byte(library: str, then: Then) -> None:
+    """Not free: a prompt that crashes the model always has this effect."""
     verdict, _ = await verdict_of(library, b"", then)
     assert verdict.cls == "interrupted"
 
 
 @every_library
 @pytest.mark.parametrize("then", ["close", "reset"])
-async def test_it_hangs_up_in_the_middle(library: str, then: Then) -> None:
+async def test_the_server_disconnects_in_the_middle(library: str, then: Then) -> None:
     data = answer(200, {"content-type": "application/json"}, '{"id": "x', missing=100)
     verdict, _ = await verdict_of(library, data, then)
     assert verdict.cls == "interrupted"
@@ -72,7 +72,7 @@ async def test_it_hangs_up_in_the_middle(library: str, then: Then) -> None:
 
 @every_library
 @pytest.mark.parametrize("begun", [False, True])
-async def test_it_falls_silent(library: str, begun: bool) -> None:
+async def test_the_server_stops_sending(library: str, begun: bool) -> None:
     data = answer(200, {"content-type": "application/json"}, '{"id": "x', missing=100)
     verdict, _ = await verdict_of(library, data if begun else b"", "hang")
     # urllib's is Python's own TimeoutError, as is that of a handler's `asyncio.timeout`.
@@ -96,7 +96,7 @@ async def test_it_falls_silent(library: str, begun: bool) -> None:
         ("proxy-413-nginx", "invalid_request", None),
     ],
 )
-async def test_an_answer_that_its_status_tells(
+async def test_an_answer_classified_by_its_status(
     library: str, name: str, cls: str, after: float | None
 ) -> None:
     verdict, port = await verdict_of(library, recorded(name))
@@ -104,7 +104,7 @@ async def test_an_answer_that_its_status_tells(
     assert (verdict.charge, verdict.circuit) == (CLASSES[cls].charge, CLASSES[cls].circuit)
     assert verdict.status == int(name.split("-")[1])
     if library == "ollama":
-        return  # keeps the text and the status only
+        return  # keeps only the text and the status
     assert verdict.after == (None if after is None else timedelta(seconds=after))
     assert verdict.address == f"127.0.0.1:{port}"
 
@@ -123,7 +123,9 @@ async def test_an_answer_that_its_status_tells(
         ("proxy-503-envoy", "unavailable", "overloaded"),
     ],
 )
-async def test_an_answer_that_its_body_tells(library: str, name: str, cls: str, blind: str) -> None:
+async def test_an_answer_classified_by_its_body(
+    library: str, name: str, cls: str, blind: str
+) -> None:
     verdict, _ = await verdict_of(library, recorded(name))
     assert verdict.cls == (blind if library in WITHOUT_BODY else cls)
 

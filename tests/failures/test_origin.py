@@ -1,4 +1,4 @@
-"""What fails beside the model: it costs the job an attempt, and its queue never hears of it."""
+"""Failures of other services than the model: they count for the job, but not for its queue."""
 
 import asyncio
 import errno
@@ -92,7 +92,7 @@ def handled(outer: BaseException, context: BaseException) -> BaseException:
 
 
 def broken_pipe() -> None:
-    """As to an ffmpeg that has died."""
+    """As of a pipe to an ffmpeg that has died."""
     its_end, ours = os.pipe()
     os.close(its_end)
     try:
@@ -156,17 +156,17 @@ STORED = [
 
 
 @pytest.mark.parametrize(("error", "cls"), STORED, ids=lambda value: repr(value)[:60])
-def test_what_is_not_the_provider_costs_an_attempt_and_closes_nothing(
+def test_a_failure_of_another_service_counts_and_opens_no_circuit(
     error: BaseException, cls: str
 ) -> None:
-    """S9: only what the provider is to blame for is free, and holds up its queue."""
+    """S9: only the provider's own failures are free, and stop its queue."""
     verdict = classify(error)
     assert (verdict.cls, verdict.charge, verdict.circuit) == (cls, Charge.FULL, Circuit.NONE)
     assert verdict.fault is Fault.UNKNOWN
     assert verdict.after is None
 
 
-def test_a_wait_that_was_asked_for_is_kept() -> None:
+def test_a_requested_wait_is_kept() -> None:
     verdict = classify(answered(429, SLACK, retry_after="30"))
     assert (verdict.charge, verdict.after) == (Charge.FULL, timedelta(seconds=30))
 
@@ -221,7 +221,7 @@ async def verdict_of(library: str, url: str) -> Verdict:
 
 @pytest.mark.parametrize("library", GENERAL)
 async def test_a_dead_address_that_a_user_gave(library: str) -> None:
-    """S9: one pupil's dead link does not close the queue for all."""
+    """S9: one pupil's dead link does not stop the queue for all."""
     verdict = await verdict_of(library, "http://dead.example.invalid/homework.pdf")
     assert (verdict.cls, verdict.charge, verdict.circuit) == (
         "unavailable",
@@ -231,7 +231,7 @@ async def test_a_dead_address_that_a_user_gave(library: str) -> None:
 
 
 @pytest.mark.parametrize("library", GENERAL)
-async def test_nobody_in_ones_own_network_is_taken_for_the_model(library: str) -> None:
+async def test_an_unreachable_private_address_counts_as_the_model(library: str) -> None:
     verdict = await verdict_of(library, f"http://127.0.0.1:{closed_port()}/anything")
     assert (verdict.cls, verdict.charge, verdict.circuit) == (
         "unavailable",
@@ -240,7 +240,7 @@ async def test_nobody_in_ones_own_network_is_taken_for_the_model(library: str) -
     )
 
 
-async def test_a_moved_api_is_a_matter_of_configuration() -> None:
+async def test_a_moved_api_is_a_configuration_error() -> None:
     async with answering(answer(301, {"location": "http://127.0.0.1:1/"}, "")) as port:
         with pytest.raises(httpx.HTTPStatusError) as caught:
             await callers.by_httpx(f"http://127.0.0.1:{port}")
@@ -268,12 +268,12 @@ MODELS = [
 
 
 @pytest.mark.parametrize("error", MODELS, ids=lambda value: repr(value)[:60])
-def test_a_model_is_still_believed(error: BaseException) -> None:
+def test_failures_of_models_are_still_recognized(error: BaseException) -> None:
     verdict = classify(error)
     assert (verdict.cls, verdict.charge, verdict.circuit) == ("auth", Charge.FREE, Circuit.STOPS)
 
 
-def test_a_library_of_models_and_stores_is_believed_where_a_model_was_called() -> None:
+def test_a_shared_library_counts_as_the_model_if_a_model_was_called() -> None:
     kind = type("ResourceExhausted", (Exception,), {"__module__": "google.api_core.exceptions"})
     error = kind()
     error.code = 429
@@ -327,14 +327,14 @@ def test_a_bare_exception_of_http_is_the_providers() -> None:
         ("http://host:99999999/", True, None),
     ],
 )
-def test_an_address_tells_whether_a_model_is_there(
+def test_models_are_recognized_by_their_addresses(
     url: object, answered: bool, found: bool | None
 ) -> None:
     assert of_a_model(url, answered=answered) is found
 
 
 @pytest.mark.parametrize("headers", [{"retry-after": "0"}, {"retry-after-ms": "20"}])
-def test_a_wait_of_nothing_is_a_second_or_the_queues_own(headers: dict[str, str]) -> None:
+def test_a_wait_of_zero_becomes_a_second_or_the_queues_own(headers: dict[str, str]) -> None:
     free = classify(Signal(status=429, headers=headers))
     assert (free.charge, free.after) == (Charge.FREE, timedelta(seconds=1))
     provisional = classify(Signal(status=500, headers=headers))

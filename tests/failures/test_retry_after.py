@@ -1,4 +1,4 @@
-"""How long a provider asks us to wait, in every way that providers write it."""
+"""How long a provider asks us to wait, in all formats that providers use."""
 
 from datetime import UTC, datetime, timedelta
 
@@ -10,7 +10,7 @@ from penstock.failures.retry_after import LONGEST, retry_after
 
 NOW = datetime(2026, 11, 15, 12, 0, tzinfo=UTC)
 
-SAID = [
+REQUESTED = [
     ({"retry-after": "7"}, 7),
     ({"retry-after": " 7 "}, 7),
     ({"retry-after": "0"}, 0),
@@ -37,7 +37,7 @@ SAID = [
     ({"x-ratelimit-reset": str(int(NOW.timestamp()) + 40)}, 40),
     ({"x-ratelimit-reset": str(int(NOW.timestamp() * 1000) + 40_000)}, 40),
     ({"anthropic-ratelimit-requests-reset": "2026-11-15T12:00:40Z"}, 40),
-    # What has something left is not what we ran into; of those used up, the last counts.
+    # A limit with something left was not exceeded; of the exceeded ones the last to reset counts.
     (
         {
             "x-ratelimit-remaining-requests": "3",
@@ -61,8 +61,8 @@ SAID = [
 ]
 
 
-@pytest.mark.parametrize(("headers", "seconds"), SAID)
-def test_the_wait_is_what_the_headers_say(headers: dict[str, str], seconds: float) -> None:
+@pytest.mark.parametrize(("headers", "seconds"), REQUESTED)
+def test_the_wait_comes_from_the_headers(headers: dict[str, str], seconds: float) -> None:
     assert retry_after(headers, NOW) == timedelta(seconds=seconds)
 
 
@@ -83,12 +83,12 @@ def test_the_wait_is_what_the_headers_say(headers: dict[str, str], seconds: floa
         "1,5",
     ],
 )
-def test_garbage_says_nothing(value: str) -> None:
+def test_garbage_gives_no_wait(value: str) -> None:
     names = ("retry-after", "retry-after-ms", "x-ratelimit-reset-tokens")
     assert [retry_after({name: value}, NOW) for name in names] == [None, None, None]
 
 
-def test_without_headers_nothing_is_said() -> None:
+def test_without_headers_there_is_no_wait() -> None:
     assert retry_after({}, NOW) is None
     assert retry_after({"x-ratelimit-limit-tokens": "30"}, NOW) is None
     assert retry_after({"x-preset-reset": "30"}, NOW) is None
@@ -120,6 +120,6 @@ NAMES = st.sampled_from(
 @example({"retry-after": "Mon, 01 Jan 0001 00:00:00 +2359"})
 @example({"retry-after": "Mon, 01 Jan 99999 00:00:00 GMT"})
 @example({"retry-after": "Mon, 01 Jan 2026 00:00:00 +999999999"})
-def test_any_header_gives_nothing_or_up_to_a_day(headers: dict[str, str]) -> None:
+def test_any_header_gives_no_wait_or_one_of_at_most_a_day(headers: dict[str, str]) -> None:
     wait = retry_after(headers, NOW)
     assert wait is None or timedelta(0) <= wait <= LONGEST

@@ -144,9 +144,9 @@ async def test_when_the_commit_is_lost_all_are_told_and_none_is_repeated(
             pid = await _waiting(conn)
             await conn.execute("select pg_terminate_backend($1)", pid)
             for task in lost:
-                told = await task
-                problem(told, 503, "unavailable")
-                assert told.headers["retry-after"]
+                answer = await task
+                problem(answer, 503, "unavailable")
+                assert answer.headers["retry-after"]
     assert await conn.fetchval("select count(*) from penstock.job") == 0
     assert (await submit(site)).status_code == 201
 
@@ -165,19 +165,19 @@ async def test_when_only_the_answer_is_lost_no_job_is_made_twice(
         return rows
 
     monkeypatch.setattr(pool, "fetch", lost)
-    for told in await asyncio.gather(*(submit(site) for _ in range(5))):
-        problem(told, 503, "unavailable")
+    for answer in await asyncio.gather(*(submit(site) for _ in range(5))):
+        problem(answer, 503, "unavailable")
     assert await conn.fetchval("select count(*) from penstock.job") == 5
 
 
 async def _waiting(conn: asyncpg.Connection) -> int:
     found: list[int] = []
 
-    async def look() -> bool:
+    async def one_waits() -> bool:
         found[:] = [row["pid"] for row in await conn.fetch(_WAITS)]
         return bool(found)
 
-    await eventually(look, "a statement waits")
+    await eventually(one_waits, "a statement waits")
     return found[0]
 
 

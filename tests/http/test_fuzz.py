@@ -72,7 +72,7 @@ async def furnish(site: Site) -> Things:
     await site.make_account("acme", credits=1_000)
     await site.make_account("other", credits=1_000)
     things = Things()
-    ended: list[dict[str, Any]] = [
+    finished: list[dict[str, Any]] = [
         {"kind": "mark", "payload": {"answer": "a"}},
         {"kind": "refuse", "payload": {"why": "no"}},
         {"kind": "priced", "payload": {}},
@@ -85,7 +85,7 @@ async def furnish(site: Site) -> Things:
     jobs = [
         (await _post(site, "/v1/jobs", {**body, "account": account}))["id"]
         for account in ("acme", "other")
-        for body in ended
+        for body in finished
     ]
     await site.work()
     jobs += [(await _post(site, "/v1/jobs", {**body, "account": "acme"}))["id"] for body in waiting]
@@ -164,9 +164,9 @@ class Fuzz:
         @hypothesis.given(strategy)
         def one(case: Any) -> None:
             if len(wrong) < MOST_FAILURES:
-                said = self._check(case)
-                if said is not None:
-                    wrong.append(said)
+                fault = self._check(case)
+                if fault is not None:
+                    wrong.append(fault)
 
         with suppress(hypothesis.errors.Unsatisfiable):  # nothing about it can be wrong
             one()
@@ -217,9 +217,9 @@ class Fuzz:
     def _ground(self, case: Any) -> None:
         """Let it be about something that exists, more often than not; and let it be short."""
         if self._random.random() < 0.7:
-            for place in (case.path_parameters, case.query, case.body):
-                self._fill(place)
-                jobs = place.get("jobs") if isinstance(place, dict) else None
+            for part in (case.path_parameters, case.query, case.body):
+                self._fill(part)
+                jobs = part.get("jobs") if isinstance(part, dict) else None
                 for one in jobs if isinstance(jobs, list) else ():
                     self._fill(one)
         if isinstance(case.body, dict) and isinstance(case.body.get("seconds"), int | float):
@@ -227,16 +227,16 @@ class Fuzz:
         elif case.operation.path.endswith("/process") and case.method == "POST":
             case.body = {"seconds": SHORT_SECONDS}
 
-    def _fill(self, place: Any) -> None:
-        if not isinstance(place, dict):
+    def _fill(self, part: Any) -> None:
+        if not isinstance(part, dict):
             return
-        for name in place:
+        for name in part:
             known = self._things.found.get(name)
             if known and self._random.random() < 0.8:
-                place[name] = self._random.choice(known)
-        if "payload" in place and isinstance(place["payload"], dict):
-            place["payload"] = self._random.choice(
-                [{"answer": "x"}, {"key": "k"}, {"answers": []}, {"why": "no"}, place["payload"]]
+                part[name] = self._random.choice(known)
+        if "payload" in part and isinstance(part["payload"], dict):
+            part["payload"] = self._random.choice(
+                [{"answer": "x"}, {"key": "k"}, {"answers": []}, {"why": "no"}, part["payload"]]
             )
 
 

@@ -124,7 +124,7 @@ async def furnish(site: Site, account: str, mark: str) -> Owned:
     answer = {"answer": mark, "assignment": TOPIC}
     body = {"kind": "mark", "payload": answer, "account": account, "metadata": {"note": mark}}
     more = {"webhook_url": NOWHERE if mark == CANARY else "http://127.0.0.1:1/mine"}
-    ended = await _post(site, "/v1/jobs", {**body, **more})
+    finished = await _post(site, "/v1/jobs", {**body, **more})
     failed = await _post(
         site, "/v1/jobs", {"kind": "refuse", "payload": {"why": mark}, "account": account}
     )
@@ -155,7 +155,7 @@ async def furnish(site: Site, account: str, mark: str) -> Owned:
             "topic": TOPIC,
             "name": "line",
         },
-        jobs=[waiting["id"], ended["id"], failed["id"], elsewhere["id"]],
+        jobs=[waiting["id"], finished["id"], failed["id"], elsewhere["id"]],
     )
 
 
@@ -169,10 +169,10 @@ class Two:
     async def client(self, key: str) -> httpx.AsyncClient:
         return self.site.client(key, address=f"2001:db8:{uuid.uuid4().hex[:4]}::1")
 
-    async def token(self, said: dict[str, Any], *, account: str | None = ME) -> httpx.AsyncClient:
+    async def token(self, claims: dict[str, Any], *, account: str | None = ME) -> httpx.AsyncClient:
         """Made by a key of the account, or by a backend."""
         maker = await self.site.account_client(account) if account else self.site.app_client
-        made = await maker.post("/v1/tokens", json=said)
+        made = await maker.post("/v1/tokens", json=claims)
         assert made.status_code == 201, made.text
         return await self.client(made.json()["token"])
 
@@ -190,13 +190,13 @@ async def two(site: Site) -> AsyncIterator[Two]:
 
 def _operations(document: dict[str, Any]) -> Iterator[Operation]:
     for path, methods in document["paths"].items():
-        for method, said in methods.items():
+        for method, described in methods.items():
             yield Operation(
                 method.upper(),
                 path,
-                {one["name"]: one["in"] for one in said.get("parameters", ())},
-                "requestBody" in said,
-                bool(said["security"]),
+                {one["name"]: one["in"] for one in described.get("parameters", ())},
+                "requestBody" in described,
+                bool(described["security"]),
             )
 
 
@@ -210,8 +210,8 @@ async def call(
     """Call a route about what `owned` has. A stream is read to its first piece."""
     unknown = [
         name
-        for name, place in operation.parameters.items()
-        if place == "path" and name not in owned.ids
+        for name, location in operation.parameters.items()
+        if location == "path" and name not in owned.ids
     ]
     assert not unknown, f"{operation.label}: teach this file what {unknown} may be"
     taught = not operation.has_body or operation.label in BODIES
@@ -264,14 +264,14 @@ async def test_no_route_shows_or_touches_what_is_anothers(two: Two) -> None:
             for target in targets:
                 answer = await call(client, operation, target)
                 assert_nothing_seen(operation, answer)
-                said = f"{name}: {operation.label}: {answer.status_code} {answer.text[:500]}"
+                message = f"{name}: {operation.label}: {answer.status_code} {answer.text[:500]}"
                 named = "path" in operation.parameters.values()
                 if operation.label in CALLBACKS:
-                    assert answer.status_code == 401, said
+                    assert answer.status_code == 401, message
                 elif operation.label in SHARED:
-                    assert answer.status_code in (200, 403), said
+                    assert answer.status_code in (200, 403), message
                 elif named or operation.label == "POST /v1/tokens":
-                    assert answer.status_code in GONE_OR_NOT_THEIRS, said
+                    assert answer.status_code in GONE_OR_NOT_THEIRS, message
 
 
 async def test_what_is_anothers_is_answered_as_what_does_not_exist(two: Two) -> None:
@@ -293,10 +293,10 @@ async def test_what_is_anothers_is_answered_as_what_does_not_exist(two: Two) -> 
             continue
         theirs = await call(client, operation, two.other)
         none = await call(client, operation, Owned(nobody, []))
-        said = f"{operation.label}: {theirs.text} and {none.text}"
+        message = f"{operation.label}: {theirs.text} and {none.text}"
         for name, value in nobody.items():
             assert value != two.other.ids[name] or name in ("topic", "name")
-        assert _without_ids(theirs, two.other.ids) == _without_ids(none, nobody), said
+        assert _without_ids(theirs, two.other.ids) == _without_ids(none, nobody), message
 
 
 async def test_lists_hold_only_ones_own(two: Two) -> None:
@@ -305,8 +305,8 @@ async def test_lists_hold_only_ones_own(two: Two) -> None:
     known = two.other.filters()
     asked = 0
     for operation in two.operations:
-        for name, place in operation.parameters.items():
-            if place != "query" or operation.method != "GET" or name not in known:
+        for name, location in operation.parameters.items():
+            if location != "query" or operation.method != "GET" or name not in known:
                 continue
             answer = await call(client, operation, two.mine, query={name: known[name]})
             assert_nothing_seen(operation, answer)
@@ -373,10 +373,12 @@ async def test_an_accounts_key_does_not_say_what_is_the_operators(
     kinds.declare(site)
     client = await site.account_client(ME)
     body = {"kind": "mark", "payload": {"answer": "x"}, field: value}
-    said = problem(await client.post("/v1/jobs", json=body), 403, "not_allowed")
-    assert said["field"] == field
-    said = problem(await client.post("/v1/jobs/batch", json={"jobs": [body]}), 403, "not_allowed")
-    assert said["field"] == f"jobs.0.{field}"
+    refusal = problem(await client.post("/v1/jobs", json=body), 403, "not_allowed")
+    assert refusal["field"] == field
+    refusal = problem(
+        await client.post("/v1/jobs/batch", json={"jobs": [body]}), 403, "not_allowed"
+    )
+    assert refusal["field"] == f"jobs.0.{field}"
 
 
 async def test_an_accounts_key_gives_itself_no_plan_and_no_credits(two: Two) -> None:
@@ -415,9 +417,9 @@ async def test_a_token_does_what_it_allows_and_nothing_else(two: Two, allow: str
             continue
         answer = await call(client, operation, two.mine)
         needs = TOKENS.get(operation.label)
-        said = f"{operation.label}: {answer.status_code} {answer.text[:500]}"
-        assert answer.is_success == (needs == allow), said
-        assert answer.is_success or answer.status_code == 403, said
+        message = f"{operation.label}: {answer.status_code} {answer.text[:500]}"
+        assert answer.is_success == (needs == allow), message
+        assert answer.is_success or answer.status_code == 403, message
 
 
 async def test_a_token_of_a_job_opens_that_job(two: Two) -> None:
@@ -428,8 +430,8 @@ async def test_a_token_of_a_job_opens_that_job(two: Two) -> None:
         if not operation.secured:
             continue
         answer = await call(client, operation, Owned({**two.mine.ids, "job_id": another}, []))
-        said = f"{operation.label}: {answer.status_code} {answer.text[:500]}"
-        assert answer.status_code in GONE_OR_NOT_THEIRS, said
+        message = f"{operation.label}: {answer.status_code} {answer.text[:500]}"
+        assert answer.status_code in GONE_OR_NOT_THEIRS, message
 
 
 async def test_a_token_of_a_topic_opens_the_jobs_of_that_topic(two: Two) -> None:
@@ -443,8 +445,8 @@ async def test_a_token_of_a_topic_opens_the_jobs_of_that_topic(two: Two) -> None
         if not operation.secured or operation.label in (*SHARED, "GET /v1/jobs"):
             continue
         answer = await call(client, operation, Owned({**two.mine.ids, "job_id": outside}, []))
-        said = f"{operation.label}: {answer.status_code} {answer.text[:500]}"
-        assert answer.status_code in GONE_OR_NOT_THEIRS, said
+        message = f"{operation.label}: {answer.status_code} {answer.text[:500]}"
+        assert answer.status_code in GONE_OR_NOT_THEIRS, message
     other_topic = await client.get("/v1/topics/another/events")
     problem(other_topic, 403, "not_allowed")
 
@@ -456,11 +458,11 @@ async def test_without_a_key_nothing_is_open(two: Two) -> None:
             client = two.site.client(key, address=f"2001:db8:{uuid.uuid4().hex[:4]}::1")
             answer = await call(client, operation, two.other)
             assert_nothing_seen(operation, answer)
-            said = f"{operation.label}: {answer.status_code} {answer.text[:500]}"
+            message = f"{operation.label}: {answer.status_code} {answer.text[:500]}"
             if operation.label in OPEN:
-                assert answer.status_code == 200, said
+                assert answer.status_code == 200, message
             else:
-                assert answer.status_code == 401, said
+                assert answer.status_code == 401, message
 
 
 def _without_ids(answer: httpx.Response, ids: Mapping[str, str]) -> tuple[int, str, set[str]]:

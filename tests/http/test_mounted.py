@@ -61,16 +61,16 @@ async def job_of(site: Site, **more: Any) -> str:
 async def test_a_look_is_the_same(site: Site, ways: Ways) -> None:
     key = await site.make_key("app")
     lives = await job_of(site)
-    ended = await job_of(site)
-    await site.app_client.post(f"/v1/jobs/{ended}/cancel")
-    for job in (lives, ended, lives.upper()):
-        look = await ways.same("GET", f"/v1/jobs/{job}", key=key)
-        assert look.status_code == 200
-        assert look.headers["x-request-id"]
-        known = {"If-None-Match": look.headers["etag"]}
+    finished = await job_of(site)
+    await site.app_client.post(f"/v1/jobs/{finished}/cancel")
+    for job in (lives, finished, lives.upper()):
+        response = await ways.same("GET", f"/v1/jobs/{job}", key=key)
+        assert response.status_code == 200
+        assert response.headers["x-request-id"]
+        known = {"If-None-Match": response.headers["etag"]}
         again = await ways.same("GET", f"/v1/jobs/{job}", key=key, headers=known)
         assert (again.status_code, again.content) == (304, b"")
-    waited = await ways.same("GET", f"/v1/jobs/{ended}", key=key, headers={"Prefer": "wait=5"})
+    waited = await ways.same("GET", f"/v1/jobs/{finished}", key=key, headers={"Prefer": "wait=5"})
     assert waited.headers["preference-applied"] == "wait=5"
 
 
@@ -154,8 +154,8 @@ async def test_other_origins_are_told_the_same(
 ) -> None:
     monkeypatch.setenv("PENSTOCK_ORIGINS", "https://app.example.org")
     key, origin = await site.make_key("app"), {"Origin": "https://app.example.org"}
-    look = await ways.same("GET", f"/v1/jobs/{await job_of(site)}", key=key, headers=origin)
-    assert look.headers["access-control-allow-origin"] == origin["Origin"]
+    response = await ways.same("GET", f"/v1/jobs/{await job_of(site)}", key=key, headers=origin)
+    assert response.headers["access-control-allow-origin"] == origin["Origin"]
 
 
 async def test_our_own_mistake_is_500(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -16,7 +16,7 @@ from support.waiting import eventually
 ROOTS = Roots((SECRET,))
 
 
-class Told:
+class OnFinish:
     """What an app's on_finish was told; the first call may fail."""
 
     def __init__(self, *, failing: int = 0) -> None:
@@ -31,12 +31,14 @@ class Told:
         self.ends.append((job.id, job.status, job.result))
 
 
-async def _handed_over(site: Site, conn: asyncpg.Connection, told: Told) -> tuple[UUID, str]:
+async def _handed_over(
+    site: Site, conn: asyncpg.Connection, callback: OnFinish
+) -> tuple[UUID, str]:
     @site.penstock.job(queue=site.penstock.queue("q"), name="f")
     async def plain(n: int) -> None: ...
 
     async def on_finish(job: FinishedJob, own: asyncpg.Connection) -> None:
-        await told(job, own)
+        await callback(job, own)
 
     plain.on_finish(on_finish)
     await site.start()
@@ -51,8 +53,8 @@ async def _handed_over(site: Site, conn: asyncpg.Connection, told: Told) -> tupl
 async def _call_back(site: Site, job: UUID, token: str) -> str:
     item = {"job_id": str(job), "token": token, "status": "succeeded", "result": 7}
     answer = await site.anonymous.post("/v1/callbacks", json=[item])
-    [told] = answer.json()["results"]
-    outcome: str = told["outcome"]
+    [result] = answer.json()["results"]
+    outcome: str = result["outcome"]
     return outcome
 
 
@@ -60,25 +62,25 @@ async def test_a_callback_tells_the_app_at_once_and_once(
     site: Site, conn: asyncpg.Connection
 ) -> None:
     """M5, M7: no worker is there; a second callback tells nothing."""
-    told = Told()
-    job, token = await _handed_over(site, conn, told)
+    on_finish = OnFinish()
+    job, token = await _handed_over(site, conn, on_finish)
     assert await _call_back(site, job, token) == "accepted"
 
-    async def is_told() -> bool:
-        return bool(told.ends)
+    async def is_called() -> bool:
+        return bool(on_finish.ends)
 
-    await eventually(is_told, "the app is told")
+    await eventually(is_called, "the app is told")
     assert await _call_back(site, job, token) == "duplicate"
     await site.work()
-    assert told.ends == [(job, "succeeded", 7)]
+    assert on_finish.ends == [(job, "succeeded", 7)]
 
 
 async def test_what_the_app_could_not_take_is_told_later(
     site: Site, conn: asyncpg.Connection, caplog: pytest.LogCaptureFixture
 ) -> None:
     """The callback is accepted all the same: the job has ended."""
-    told = Told(failing=1)
-    job, token = await _handed_over(site, conn, told)
+    on_finish = OnFinish(failing=1)
+    job, token = await _handed_over(site, conn, on_finish)
     assert await _call_back(site, job, token) == "accepted"
 
     async def is_put_off() -> bool:
@@ -88,7 +90,7 @@ async def test_what_the_app_could_not_take_is_told_later(
     # It is said before it is written.
     put_off = "select tries = 1 from penstock.pending_on_finish"
     await eventually(lambda: conn.fetchval(put_off), "and is told later")
-    assert told.ends == []
+    assert on_finish.ends == []
     await site.clock.advance(60)
     await site.work()
-    assert told.ends == [(job, "succeeded", 7)]
+    assert on_finish.ends == [(job, "succeeded", 7)]

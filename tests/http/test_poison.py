@@ -112,10 +112,10 @@ async def send(site: Site, path: str, body: bytes, **headers: str) -> dict[str, 
     assert 400 <= answer.status_code < 500, f"{answer.status_code}: {answer.text[:500]}"
     assert answer.headers["content-type"] == "application/problem+json"
     assert len(answer.content) < 50_000, "a refusal is no echo"
-    said: dict[str, Any] = answer.json()
-    assert said["code"]
-    assert said["detail"]
-    return said
+    refusal: dict[str, Any] = answer.json()
+    assert refusal["code"]
+    assert refusal["detail"]
+    return refusal
 
 
 @pytest.mark.parametrize("name", VALUES)
@@ -160,8 +160,10 @@ async def test_a_line_break_in_a_text_stays_in_that_text(poisoned: Site) -> None
 
 @pytest.mark.parametrize("key", ["", "k" * 256, "\x00", "a\x00b"])
 async def test_an_odd_idempotency_key_is_refused(poisoned: Site, key: str) -> None:
-    said = await send(poisoned, "/v1/jobs", JOB % (b"anything", b"1"), **{"Idempotency-Key": key})
-    assert said["field"] == "idempotency_key"
+    refusal = await send(
+        poisoned, "/v1/jobs", JOB % (b"anything", b"1"), **{"Idempotency-Key": key}
+    )
+    assert refusal["field"] == "idempotency_key"
 
 
 async def test_of_a_key_that_is_there_twice_the_last_counts_everywhere(poisoned: Site) -> None:
@@ -229,11 +231,11 @@ async def test_a_row_that_got_in_anyway_ends_alone_after_one_attempt(
     bad = await insert(conn, ROWS[name])
     after = [await factory.submit(conn, "anything") for _ in range(3)]
     async with working(poisoned.dsn, poisoned.penstock):
-        ended = await until_finished(conn, [*before, *after, *([bad] if bad else [])])
+        finished = await until_finished(conn, [*before, *after, *([bad] if bad else [])])
         late = await factory.submit(conn, "anything")
         [last] = await until_finished(conn, [late])
     assert last["status"] == "succeeded"
-    for row in ended:
+    for row in finished:
         expected = "failed" if row["id"] == bad else "succeeded"
         assert (row["status"], row["attempt"]) == (expected, 1), name
     if bad is not None:

@@ -107,10 +107,10 @@ async def test_a_header_is_not_taken_from_the_query(client: httpx.AsyncClient) -
 async def test_a_wrong_parameter_is_refused_by_name(
     client: httpx.AsyncClient, path: str, status: int, field: str
 ) -> None:
-    told = problem(
+    refusal = problem(
         await client.get(path), status, "not_found" if status == 404 else "invalid_request"
     )
-    assert told["field"] == field
+    assert refusal["field"] == field
 
 
 async def test_an_odd_id_is_refused_before_the_body_is_read(client: httpx.AsyncClient) -> None:

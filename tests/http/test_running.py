@@ -33,10 +33,10 @@ HANDLES = "signal.signal(signal.SIGTERM, lambda *_: over.set())"
 
 
 @pytest.mark.parametrize(
-    ("handles", "said", "code"), [(HANDLES, b"leaves\n", 0), ("", b"", -signal.SIGTERM)]
+    ("handles", "output", "code"), [(HANDLES, b"leaves\n", 0), ("", b"", -signal.SIGTERM)]
 )
 async def test_a_signal_ends_an_app_whether_it_handles_it_or_not(
-    handles: str, said: bytes, code: int
+    handles: str, output: bytes, code: int
 ) -> None:
     """One that handles none is ended by it, as it was before it mounted us."""
     app = await asyncio.create_subprocess_exec(
@@ -47,7 +47,7 @@ async def test_a_signal_ends_an_app_whether_it_handles_it_or_not(
             assert app.stdout
             assert await app.stdout.readline() == b"ready\n"
             app.send_signal(signal.SIGTERM)
-            assert (await app.stdout.read(), await app.wait()) == (said, code)
+            assert (await app.stdout.read(), await app.wait()) == (output, code)
     finally:
         if app.returncode is None:
             app.kill()

@@ -328,7 +328,9 @@ async def test_a_handshake_that_hangs_is_no_connection(monkeypatch: pytest.Monke
     monkeypatch.setattr(transport, "CONNECT_SECONDS", 0.2)
     async with answering(b"", "hang") as port:
         config = Http(endpoint=at(f"https://127.0.0.1:{port}/f"))
-        with pytest.raises(ProviderError, match=r"did not take the connection in 0.2 s") as caught:
+        with pytest.raises(
+            ProviderError, match=r"did not accept the connection within 0.2 s"
+        ) as caught:
             await build(config)(NotedJob(), {})
     assert caught.value.signal.exception == "connect_timeout"
 

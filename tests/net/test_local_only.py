@@ -28,7 +28,7 @@ Names = dict[str, list[str]]
 
 @pytest.fixture
 def names(monkeypatch: pytest.MonkeyPatch) -> Names:
-    """A DNS of the test's own, asked by whatever asks the system."""
+    """A DNS for the test, which replaces the system's resolver."""
     known: Names = {}
     system = socket.getaddrinfo
 
@@ -89,37 +89,39 @@ def test_which_addresses_are_private(address: str, private: bool) -> None:
         ("not-up-yet", []),
     ],
 )
-def test_private_hosts_are_taken(names: Names, host: str, stands_for: list[str]) -> None:
+def test_private_hosts_are_accepted(names: Names, host: str, stands_for: list[str]) -> None:
     if stands_for:
         names[host] = stands_for
     refuse_outside(host)
 
 
 @pytest.mark.parametrize(
-    ("host", "stands_for", "told"),
+    ("host", "stands_for", "message"),
     [
         ("8.8.8.8", [], "leads to 8.8.8.8, which is outside of private networks"),
         ("api.openai.com", [], "leads to api.openai.com, a public name"),
         ("private.example.org", ["10.0.0.1"], "a public name"),
         ("ollama.local.example.org", ["10.0.0.1"], "a public name"),
-        ("proxy", ["104.18.0.1"], "leads to proxy, which stands for an address outside"),
-        ("two.lan", ["10.0.0.1", "104.18.0.1"], "stands for an address outside"),
-        ("134744072", ["8.8.8.8"], "stands for an address outside"),
+        ("proxy", ["104.18.0.1"], "leads to proxy, which resolves to an address outside"),
+        ("two.lan", ["10.0.0.1", "104.18.0.1"], "resolves to an address outside"),
+        ("134744072", ["8.8.8.8"], "resolves to an address outside"),
     ],
 )
 def test_other_hosts_are_refused_at_start(
-    names: Names, host: str, stands_for: list[str], told: str
+    names: Names, host: str, stands_for: list[str], message: str
 ) -> None:
     """F13."""
     if stands_for:
         names[host] = stands_for
-    with pytest.raises(Invalid, match=told) as caught:
+    with pytest.raises(Invalid, match=message) as caught:
         read_endpoint(f"http://{host}/", from_variable=False, local_only=True)
     assert "local_only may call an address of a private network (127.0.0.0/8" in str(caught.value)
     read_endpoint(f"http://{host}/", from_variable=False)
 
 
-def test_a_name_that_takes_long_is_left_to_the_connect(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_name_that_is_slow_to_resolve_is_checked_at_the_connect(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(private_addresses, "_LOOKUP_SECONDS", 0.05)
     monkeypatch.setattr(socket, "getaddrinfo", lambda *_a, **_b: time.sleep(0.5))
     began = time.monotonic()
@@ -127,21 +129,23 @@ def test_a_name_that_takes_long_is_left_to_the_connect(monkeypatch: pytest.Monke
     assert time.monotonic() - began < 0.4
 
 
-def test_a_proxy_hides_where_a_call_ends() -> None:
+def test_a_proxy_is_refused_because_it_hides_where_a_call_goes() -> None:
     with pytest.raises(Invalid, match="proxy cannot be used on a queue with local_only"):
         read_endpoint(
             "http://127.0.0.1/", from_variable=False, local_only=True, proxy=Secret("http://p:1")
         )
 
 
-async def test_a_name_that_moves_is_seen_at_the_connect(names: Names) -> None:
-    """F13: DNS may change after the start; nothing is sent then."""
+async def test_a_name_that_resolves_to_another_address_is_refused_at_the_connect(
+    names: Names,
+) -> None:
+    """F13: DNS may change after the process has started; then nothing is sent."""
     names["ollama"] = ["127.0.0.1"]
     async with answering(answer(200, {}, '{"ok": true}')) as port:
         endpoint = at(f"http://ollama:{port}/f", local_only=True)
         run = build(Http(endpoint=endpoint))
         assert await run(NotedJob(), {}) == {"ok": True}
-        await (await Transport.here()).close()  # with what it knows of names
+        await (await Transport.here()).close()  # and its cached names
         for moved in (["104.18.0.1"], ["127.0.0.1", "104.18.0.1"]):
             names["ollama"] = moved
             with pytest.raises(ProviderError, match="nothing was sent") as caught:
@@ -150,7 +154,7 @@ async def test_a_name_that_moves_is_seen_at_the_connect(names: Names) -> None:
             assert classify(caught.value).address == f"ollama:{port}"
 
 
-async def test_digits_are_looked_at_before_the_connect_too() -> None:
+async def test_a_numeric_address_is_checked_before_the_connect_too() -> None:
     endpoint = Endpoint("http://8.8.8.8:9/", "8.8.8.8:9", "8.8.8.8", local_only=True)
     async with asyncio.timeout(1):
         with pytest.raises(ProviderError, match="nothing was sent") as caught:
@@ -158,8 +162,8 @@ async def test_digits_are_looked_at_before_the_connect_too() -> None:
     assert classify(caught.value).cls == "config"
 
 
-async def test_an_open_connection_of_another_queue_is_not_used(names: Names) -> None:
-    """It was opened without a look at its address."""
+async def test_an_open_connection_of_another_queue_is_not_reused(names: Names) -> None:
+    """It was opened without a check of its address."""
     names["ollama"] = ["127.0.0.1"]
     body = b"HTTP/1.1 200 OK\r\ncontent-length: 1\r\n\r\n1"
     async with answering(body, "hang") as port:
@@ -197,7 +201,7 @@ MODEL = 'model = "m"\nprompt = "p"\n'
 
 
 @pytest.mark.parametrize("handler", ["ollama", "openai", "http"])
-def test_every_handler_of_such_a_queue_is_looked_at(load_text: Load, handler: str) -> None:
+def test_every_handler_of_such_a_queue_is_checked(load_text: Load, handler: str) -> None:
     """F13."""
     more = "" if handler == "http" else MODEL
     with pytest.raises(Misconfigured, match=r"\[jobs.f\], url: url leads to 8.8.8.8, which"):
@@ -209,7 +213,7 @@ def test_every_handler_of_such_a_queue_is_looked_at(load_text: Load, handler: st
 
 @pytest.mark.parametrize("model", ["gpt-oss:120b-cloud", "glm-5:cloud"])
 def test_a_model_of_ollamas_cloud_is_refused_at_start(load_text: Load, model: str) -> None:
-    """F13: the server is local, and would hand the prompt on."""
+    """F13: the server is local, but would pass the prompt on."""
     text = JOB.format(flag="true", handler="ollama", url="http://127.0.0.1:1")
     with pytest.raises(Misconfigured, match=r"model: .* runs in Ollama's cloud"):
         load_text(f'{text}prompt = "p"\nmodel = "{model}"')
@@ -217,7 +221,7 @@ def test_a_model_of_ollamas_cloud_is_refused_at_start(load_text: Load, model: st
     load_text(f'{open_queue}prompt = "p"\nmodel = "{model}"')
 
 
-def test_it_is_declared_only_where_it_is_so() -> None:
+def test_local_only_is_declared_only_if_set() -> None:
     app = Penstock(name="tests")
     assert app.queue("a", local_only=True).declared == {"local_only": True}
     assert app.queue("b").declared == {}

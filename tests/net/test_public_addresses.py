@@ -1,4 +1,4 @@
-"""The guard of addresses: what callers give never leads into the operator's own network."""
+"""Addresses that callers give never lead into the operator's own network."""
 
 import asyncio
 import json
@@ -26,7 +26,7 @@ from penstock.worker.maintenance import webhooks
 PUBLIC = "93.184.215.14"
 
 HOSTILE = [
-    # Not https, or no address at all
+    # Not https, or not an address
     "http://example.org/hook",
     "ftp://example.org/",
     "file:///etc/passwd",
@@ -40,14 +40,14 @@ HOSTILE = [
     "https://example.org:0/",
     "https://example.org:99999/",
     "https://example.org:port/",
-    # User and password, and what some readers take for the host
+    # User and password, and parts that some parsers take for the host
     "https://user@example.org/",
     "https://user:pw@example.org/",
     "https://example.org@127.0.0.1/",
     "https://127.0.0.1\\@example.org/",
     "https://example.org\\.evil.org/",
     "https://example.org#@127.0.0.1/".replace("#", "%23"),
-    # Itself
+    # This machine
     "https://127.0.0.1/",
     "https://127.0.0.1:8484/v1/admin/status",
     "https://127.255.255.254/",
@@ -59,7 +59,7 @@ HOSTILE = [
     "https://[::1]/",
     "https://[::]/",
     "https://[0:0:0:0:0:0:0:1]/",
-    # The same in odd forms
+    # The same in unusual forms
     "https://2130706433/",
     "https://0x7f000001/",
     "https://0x7f.0.0.1/",
@@ -77,7 +77,7 @@ HOSTILE = [
     "https://[64:ff9b::7f00:1]/",
     "https://[2002:7f00:1::]/",
     "https://[2001:0:7f00:1::]/",
-    # Networks of others that are not public
+    # Other networks that are not public
     "https://10.0.0.1/",
     "https://172.16.0.1/",
     "https://192.168.1.1/",
@@ -100,7 +100,7 @@ HOSTILE = [
     # Names that only the operator's network knows
     "https://intranet/",
     "https://metadata/computeMetadata/v1/",
-    # What breaks a line, or a reader
+    # Characters that break a line or a parser
     "https://example.org/a b",
     "https://example.org/\r\nX: y",
     "https://example.org/\x00",
@@ -115,17 +115,17 @@ HOSTILE = [
 
 @pytest.mark.parametrize("url", HOSTILE)
 def test_a_hostile_address_is_refused(url: str) -> None:
-    """C5: before anything is looked up, with a sentence that says which field."""
+    """C5: before any name is resolved, with a message that names the field."""
     with pytest.raises(Invalid) as caught:
         read_public(url, allow_private=False)
     assert (caught.value.code, caught.value.field) == ("address_not_allowed", "webhook_url")
     assert caught.value.status == 422
     if len(url) > 10:
-        assert url not in str(caught.value)  # it may hold a secret
+        assert url not in str(caught.value)  # it may contain a secret
 
 
 @pytest.mark.parametrize("value", [None, 7, ["https://example.org"], b"https://example.org"])
-def test_what_is_no_text_is_refused(value: Any) -> None:
+def test_a_value_that_is_not_a_string_is_refused(value: Any) -> None:
     with pytest.raises(Invalid, match="webhook_url must be an address"):
         read_public(value, allow_private=False)
 
@@ -143,7 +143,7 @@ def test_what_is_no_text_is_refused(value: Any) -> None:
         "https://1password.example.org/",
     ],
 )
-def test_an_ordinary_address_is_taken(url: str) -> None:
+def test_an_ordinary_address_is_accepted(url: str) -> None:
     endpoint = read_public(url, allow_private=False)
     assert endpoint.public_only
     assert "#" not in endpoint.url
@@ -152,7 +152,7 @@ def test_an_ordinary_address_is_taken(url: str) -> None:
 @pytest.mark.parametrize(
     "url", ["http://127.0.0.1:8000/x", "https://intranet/x", "http://10.0.0.1/", "http://[::1]:1/"]
 )
-def test_an_operator_may_let_callers_name_private_ones(url: str) -> None:
+def test_an_operator_may_allow_private_addresses(url: str) -> None:
     """PENSTOCK_ALLOW_PRIVATE."""
     assert not read_public(url, allow_private=True).public_only
     for odd in ("ftp://10.0.0.1/", "http://user@10.0.0.1/", "http://0x7f.1/"):
@@ -184,12 +184,12 @@ Lookup = Callable[..., None]
 
 @pytest.fixture
 def lookup(monkeypatch: pytest.MonkeyPatch) -> Lookup:
-    """What names stand for: one answer after the other, the last one for ever."""
+    """Sets the answers of the resolver: one after the other, and the last one for ever."""
 
     def stand_for(*answers: Sequence[str] | Exception) -> None:
         left = list(answers)
 
-        def look(_: Any, port: Any, *__: Any, **___: Any) -> list[Any]:
+        def look_up(_: Any, port: Any, *__: Any, **___: Any) -> list[Any]:
             answer = left.pop(0) if len(left) > 1 else left[0]
             if isinstance(answer, Exception):
                 raise answer
@@ -204,12 +204,12 @@ def lookup(monkeypatch: pytest.MonkeyPatch) -> Lookup:
                 for one in answer
             ]
 
-        monkeypatch.setattr(socket, "getaddrinfo", look)
+        monkeypatch.setattr(socket, "getaddrinfo", look_up)
 
     return stand_for
 
 
-async def test_all_that_a_name_stands_for_must_be_public(lookup: Lookup) -> None:
+async def test_all_addresses_of_a_name_must_be_public(lookup: Lookup) -> None:
     lookup([PUBLIC, "2606:4700:4700::1111"])
     await refuse_private("https://example.org/x", allow_private=False)
     for private in ("127.0.0.1", "10.0.0.1", "::1", "fe80::1%eth0", "169.254.169.254"):
@@ -219,10 +219,10 @@ async def test_all_that_a_name_stands_for_must_be_public(lookup: Lookup) -> None
     await refuse_private("http://example.org/x", allow_private=True)
 
 
-async def test_a_name_that_cannot_be_found_is_refused(
+async def test_a_name_that_cannot_be_resolved_is_refused(
     lookup: Lookup, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It fails closed: whoever cannot ask does not call."""
+    """It fails closed: without an answer of the resolver there is no call."""
     answers: tuple[Any, ...] = (socket.gaierror(-3, "again"), OSError("away"), [])
     for answer in answers:
         lookup(answer)
@@ -239,17 +239,17 @@ async def test_a_name_that_cannot_be_found_is_refused(
         await refuse_private("https://example.org/x", allow_private=False)
 
 
-async def test_names_that_are_slow_to_find_hold_up_nothing_else(
+async def test_names_that_are_slow_to_resolve_delay_nothing_else(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """C5: whoever gives many such would keep the threads that uploads and providers need."""
+    """C5: many such names would block the threads that uploads and providers need."""
     found = threading.Event()
 
-    def look(*_: Any, **__: Any) -> list[Any]:
+    def look_up(*_: Any, **__: Any) -> list[Any]:
         assert found.wait(20)
         return []
 
-    monkeypatch.setattr(socket, "getaddrinfo", look)
+    monkeypatch.setattr(socket, "getaddrinfo", look_up)
     monkeypatch.setattr(public_addresses, "LOOKUP_SECONDS", 20)
     slow = [
         asyncio.create_task(refuse_private(f"https://h{n}.example.org/", allow_private=False))
@@ -282,7 +282,7 @@ def delivery(url: str, *, trusted: bool = False) -> Delivery:
 
 @asynccontextmanager
 async def listening() -> AsyncIterator[tuple[int, list[bytes]]]:
-    """A port of this machine, and what came in there."""
+    """A port of this machine, and the data that it received."""
     came: list[bytes] = []
 
     async def take(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -300,7 +300,9 @@ def outside(*, allow_private: bool = False) -> Outside:
     return Outside(Roots(("root-of-these-tests",)), allow_private=allow_private)
 
 
-async def test_a_name_that_moves_between_check_and_call_is_not_called(lookup: Lookup) -> None:
+async def test_a_name_that_resolves_to_another_address_at_the_call_is_not_called(
+    lookup: Lookup,
+) -> None:
     """DNS rebinding: public at submit, this machine at connect."""
     async with listening() as (port, came):
         url = f"https://example.org:{port}/x"
@@ -325,7 +327,7 @@ async def test_a_name_that_moves_between_check_and_call_is_not_called(lookup: Lo
         "https://localhost:{port}/x",
     ],
 )
-async def test_what_came_in_by_plain_sql_is_not_called_either(url: str) -> None:
+async def test_an_address_submitted_by_plain_sql_is_not_called_either(url: str) -> None:
     async with listening() as (port, came):
         answer = await webhooks.send(delivery(url.format(port=port)), outside())
     assert (answer.taken, answer.over, came) == (False, True, [])
@@ -339,8 +341,8 @@ async def test_what_came_in_by_plain_sql_is_not_called_either(url: str) -> None:
         "https://[::ffff:93.184.215.14]/hook",
     ],
 )
-def test_an_address_that_is_taken_is_called_however_it_is_written(url: str) -> None:
-    """The library that calls reads names in their own letters, and digits in their short form."""
+def test_an_accepted_address_is_called_in_any_spelling(url: str) -> None:
+    """The HTTP library accepts names in their own alphabet, and short numeric addresses."""
     transport._refuse_literal(read_public(url, allow_private=False))
 
 
@@ -365,8 +367,8 @@ async def test_a_redirect_is_not_followed() -> None:
     assert "redirects are not followed" in (answer.error or "")
 
 
-def test_the_library_that_calls_is_the_one_that_was_thought_of() -> None:
-    """It takes digits without dots for an address, and asks no resolver: so the guard looks too."""
+def test_the_http_library_parses_addresses_as_expected() -> None:
+    """It takes digits without dots for an address, without a resolver: so the guard checks them."""
     from aiohttp.helpers import is_ip_address
 
     assert is_ip_address("2130706433")

@@ -1,4 +1,4 @@
-"""Keys and passwords in texts: taken out in Python and in SQL, and nothing else with them."""
+"""Keys and passwords are removed from texts, in Python and in SQL, and nothing else is."""
 
 import time
 
@@ -14,7 +14,7 @@ from penstock.security.secret import Secret
 
 A, B = "q7Rt2mXw9", "Zk4Lp8Vn3"
 KEY = A + B
-# Put together here, so that nothing in this file has the form of a key.
+# Assembled here, so that this file contains no text in the form of a key.
 KEYS = [
     f"sk-{KEY}",
     f"sk-proj-{A}_{B}-{A}",
@@ -89,7 +89,7 @@ UNTOUCHED = [
     "encompass=3, bypass: 12345678",
     "https://h:8080/a/b?page=2",
 ]
-# Each nearly matches again and again.
+# Each nearly matches at many positions.
 HOSTILE = [
     "sk-",
     "eyJ.",
@@ -114,14 +114,14 @@ HOSTILE = [
 
 
 async def both(conn: asyncpg.Connection, text: str) -> str:
-    """What Python and SQL make of it, which is the same."""
+    """Return the redacted text, which is the same from Python and SQL."""
     made = redact(text)
     assert await conn.fetchval("select penstock._redacted($1)", text) == made
     return made
 
 
 @pytest.mark.parametrize("key", KEYS)
-async def test_a_key_of_a_known_form_is_taken_out(conn: asyncpg.Connection, key: str) -> None:
+async def test_a_key_of_a_known_format_is_removed(conn: asyncpg.Connection, key: str) -> None:
     for around in AROUND:
         text = around.format(key)
         made = await both(conn, text)
@@ -134,7 +134,7 @@ async def test_a_key_of_a_known_form_is_taken_out(conn: asyncpg.Connection, key:
 
 
 @pytest.mark.parametrize(("text", "kept"), TEXTS + ADDRESSES)
-async def test_what_is_named_as_a_secret_is_taken_out(
+async def test_a_value_named_as_a_secret_is_removed(
     conn: asyncpg.Connection, text: str, kept: str
 ) -> None:
     assert await both(conn, text) == kept
@@ -142,12 +142,12 @@ async def test_what_is_named_as_a_secret_is_taken_out(
 
 
 @pytest.mark.parametrize("text", UNTOUCHED)
-async def test_what_is_no_secret_stays(conn: asyncpg.Connection, text: str) -> None:
+async def test_a_text_without_secrets_is_not_changed(conn: asyncpg.Connection, text: str) -> None:
     assert await both(conn, text) == text
 
 
-def test_what_was_read_from_the_environment_is_taken_out_while_it_is_in_use() -> None:
-    """Whatever its form."""
+def test_a_secret_from_the_environment_is_removed_while_it_is_in_use() -> None:
+    """In any format."""
     text = "refused: custom_1234 and Basic b64value1, b64value1"
     values = [Secret("custom_1234"), Secret("Basic b64value1"), Secret("and")]
     assert redact(text) == "refused: [redacted] and [redacted], [redacted]"
@@ -156,17 +156,17 @@ def test_what_was_read_from_the_environment_is_taken_out_while_it_is_in_use() ->
     assert "custom_1234" in redact(text)
 
 
-def test_whatever_a_handler_raises_is_kept_without_keys() -> None:
-    """Before it is sent anywhere: an app's on_finish is told the same words."""
+def test_any_error_of_a_handler_is_stored_without_keys() -> None:
+    """Before it is sent anywhere: the app's on_finish callback gets the same message."""
     for error in (RuntimeError(KEYS[0]), Fail(KEYS[0]), Retry(KEYS[0]), Cancel(KEYS[0])):
-        told = columns(outcome_of(error))[2]
-        assert told is not None
-        assert A not in told["message"]
+        row_error = columns(outcome_of(error))[2]
+        assert row_error is not None
+        assert A not in row_error["message"]
 
 
 @pytest.mark.parametrize("piece", HOSTILE)
-async def test_a_hostile_text_takes_no_time(conn: asyncpg.Connection, piece: str) -> None:
-    """A function outside may say what it likes: the best of three, on a machine with other work."""
+async def test_redaction_of_a_hostile_text_is_fast(conn: asyncpg.Connection, piece: str) -> None:
+    """An outside function may send any text. The best of three, on a machine with other work."""
     text = (piece * (1_000_000 // len(piece)))[:1_000_000]
     spent = []
     for _ in range(3):

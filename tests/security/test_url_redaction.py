@@ -1,4 +1,4 @@
-"""Addresses in what libraries say: no key, user or password of them is kept with the job."""
+"""Addresses in libraries' messages: no key, user or password in them is stored with the job."""
 
 import asyncio
 import urllib.error
@@ -42,15 +42,15 @@ def test_an_address_keeps_host_and_path(text: str, kept: str) -> None:
     assert without_secrets(kept) == kept
 
 
-def test_a_long_text_is_not_cut_in_the_midst_of_an_address() -> None:
+def test_a_long_text_is_not_cut_in_the_middle_of_an_address() -> None:
     padding = "https://h/?" + "x" * (TEXT_MAX - 40)
-    said = without_secrets(f"{padding} https://user:{SECRET * 9}@h/")
-    assert said == "https://h/"
+    cut = without_secrets(f"{padding} https://user:{SECRET * 9}@h/")
+    assert cut == "https://h/"
     assert without_secrets("x" * 10 * TEXT_MAX) == ""
     assert len(described(ValueError("x y " * 9_000))) == MESSAGE_MAX
 
 
-async def test_what_the_libraries_say() -> None:
+async def test_messages_of_libraries() -> None:
     errors: list[BaseException] = []
     async with answering(answer(403, {}, "")) as port:
         url = f"http://127.0.0.1:{port}/v1/m?key={SECRET}"

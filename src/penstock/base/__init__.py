@@ -1,1 +1,1 @@
-"""Plain values that every layer may use: settings, logs, how times and names are written."""
+"""Basics that every layer may use: settings, logs, the wording of times and names."""

@@ -1,4 +1,4 @@
-"""Where an exception was raised, for logs: they show its class and place, never its words."""
+"""Where an exception was raised, for logs: they show its class and location, never its message."""
 
 import traceback
 
@@ -8,13 +8,13 @@ _MOST_FRAMES = 10
 
 
 def error_location(error: BaseException, frames: tuple[str, ...] = ()) -> str:
-    """Class and place of an exception; with `frames`, those instead of the innermost one."""
+    """Return class and location of an exception; `frames` replace the innermost frame."""
     name = read(error, "class_name")
     name = name if isinstance(name, str) else type(error).__name__
     if frames:
         more = f"; frames: {', '.join(frames[:_MOST_FRAMES])}" if len(frames) > 1 else ""
         return f"{name} at {frames[0]}{more}"
-    # One that was raised in a process of its own brings its place along.
+    # An exception from a handler's own process carries its location.
     location = read(error, "where")
     if not isinstance(location, str):
         trace = traceback.extract_tb(read(error, "__traceback__"))

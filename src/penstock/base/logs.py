@@ -1,4 +1,4 @@
-"""Logs: one line each, for people or as JSON. Ids, kinds and counts; never what a job carries."""
+"""Logs: one line each, as text or JSON. They have ids, kinds and counts; never a job's data."""
 
 import json
 import logging
@@ -7,7 +7,7 @@ from contextvars import ContextVar
 from datetime import UTC, datetime
 
 request_id: ContextVar[str | None] = ContextVar("request_id", default=None)
-"""The HTTP request that is being answered: every line that is logged meanwhile names it."""
+"""The id of the HTTP request in progress: each log line of the request has it."""
 
 _STANDARD = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
 
@@ -36,11 +36,11 @@ class _Json(logging.Formatter):
 
 
 def configure(level: str, form: str = "text") -> None:
-    """Send the logs of this process to standard error, ours from `level` on."""
+    """Send the logs of this process to standard error, our own from `level` on."""
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(_Json() if form == "json" else _Lines())
     logging.basicConfig(handlers=[handler], level=logging.WARNING, force=True)
-    # A line that cannot be written would be followed by the exception that is being handled.
+    # Otherwise, if a line cannot be written, logging prints the exception that is being handled.
     logging.raiseExceptions = False
     logging.getLogger("penstock").setLevel(level.upper())
 
@@ -56,7 +56,7 @@ def _extras(record: logging.LogRecord) -> dict[str, object]:
 
 
 def _trace(record: logging.LogRecord) -> str:
-    """Where it happened, without the exception's words: they may quote a payload."""
+    """The location of an exception without its message, which may quote a payload."""
     if not record.exc_info or record.exc_info[0] is None:
         return ""
     kind, _, trace = record.exc_info

@@ -1,10 +1,10 @@
-"""How to ask an exception anything at all: each question has an answer, and none of them raises."""
+"""Read attributes and types of any exception, without ever raising one."""
 
 from typing import Any
 
 
 def is_a(error: object, *kinds: type[BaseException]) -> bool:
-    """`isinstance`, without asking the object what it says it is."""
+    """`isinstance` that ignores the object's own `__class__`."""
     return issubclass(type(error), kinds)
 
 
@@ -14,13 +14,13 @@ def module_of(kind: type) -> str:
 
 
 def read(holder: object, name: str) -> Any:
-    """An attribute of something that may be anything; None when it has none, or raises."""
+    """Return an attribute of any object; None if it is missing or reading it raises."""
     try:
         return getattr(holder, name, None)
-    except BaseException:  # noqa: BLE001  # httpx's `.request` raises when there is none
+    except BaseException:  # noqa: BLE001  # httpx's `.request` raises if there is none
         return None
 
 
 def roots(error: BaseException) -> set[str]:
-    """The packages that the exception's class and its bases are from."""
+    """Return the top-level packages of the exception's class and its bases."""
     return {module_of(base).partition(".")[0] for base in type(error).__mro__}

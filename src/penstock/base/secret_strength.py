@@ -1,26 +1,27 @@
-"""How hard a secret is to guess, estimated from the text alone.
+"""Estimate how hard a secret is to guess, from its text alone.
 
-Whoever receives something that was signed with a key derived from a secret can try guesses offline,
-billions a second, so the secret has to be random. Its origin cannot be seen; what people invent
-can: words, repetitions, runs along the alphabet or the keyboard. Such parts count for little here.
-A random secret passes; a hash of a guessable text passes too, and is as weak as that text.
+Anyone who receives a message signed with a key derived from the secret can try guesses offline,
+billions per second, so the secret must be random. The text does not show whether it is random, but
+it shows what people invent: words, repetitions, runs along the alphabet or the keyboard. Such parts
+count for little here. A random secret passes. A hash of a guessable text passes too, although it is
+as weak as that text.
 """
 
 import re
 from math import log2
 
 SHORTEST = 32
-# `openssl rand -hex 16` comes to about 120 by this estimate, `openssl rand -hex 32` to about 250.
+# By this estimate `openssl rand -hex 16` has about 120 bits and `openssl rand -hex 32` about 250.
 LEAST_BITS = 100
 HOW_TO_MAKE = (
     "make one with `openssl rand -hex 32`, or with"
     " `python3 -c 'import secrets; print(secrets.token_hex(32))'`"
 )
-# A letter of running text adds about so much (Shannon, 1951).
+# The information in a letter of running text (Shannon, 1951).
 _WORD_BITS = 1.3
-# Shorter repetitions and sequences turn up in random text.
+# Shorter repetitions and sequences occur in random text, too.
 _SHORTEST_PATTERN = 3
-# Five letters in a row, or fewer between separators, and the separators themselves.
+# Five or more letters in a row, fewer ones between separators, and the separators themselves.
 _WORD = re.compile(
     r"[A-Za-z][a-z]{4,}|[A-Z]{5,}"
     r"|(?<![^-_.])(?:[A-Za-z][a-z]{0,3}|[A-Z]{1,4})(?![^-_.])|(?<=[A-Za-z])[-_.](?=[A-Za-z])"
@@ -31,7 +32,7 @@ _RUNS = _ROWS + tuple(row[::-1] for row in _ROWS)
 
 
 def why_weak(secret: str) -> str | None:
-    """Why a secret could be guessed, as the end of a sentence; None: it is strong enough."""
+    """Return why a secret could be guessed, as the end of a sentence; None: it is strong enough."""
     if len(secret) < SHORTEST:
         return f"has {len(secret)} characters and needs at least {SHORTEST}"
     if estimate_bits(secret) < LEAST_BITS:
@@ -42,14 +43,14 @@ def why_weak(secret: str) -> str | None:
 
 
 def estimate_bits(secret: str) -> float:
-    """About how many bits somebody would have to guess who knows how people make up secrets."""
+    """Estimate how many bits an attacker must guess who knows how people invent secrets."""
     of_a_character = log2(max(2, len(set(secret))))
     in_words = _positions_in_words(secret)
     bits, at = 0.0, 0
     while at < len(secret):
         length = max(_repeated(secret, at), _sequence(secret, at))
         if length >= _SHORTEST_PATTERN:
-            bits += of_a_character  # where it begins; the rest follows
+            bits += of_a_character  # for its first character; the rest is predictable
             at += length
         else:
             bits += _WORD_BITS if at in in_words else of_a_character
@@ -58,7 +59,7 @@ def estimate_bits(secret: str) -> float:
 
 
 def _positions_in_words(text: str) -> set[int]:
-    """Which characters belong to words. Letters of hexadecimal digits make none by themselves."""
+    """Return the positions of characters in words. Hexadecimal letters alone make no word."""
     return {
         position
         for word in _WORD.finditer(text)
@@ -68,7 +69,7 @@ def _positions_in_words(text: str) -> set[int]:
 
 
 def _repeated(text: str, at: int) -> int:
-    """How much of what follows stood before, in upper or lower case."""
+    """Return how many characters from here on repeat an earlier part, in upper or lower case."""
     lower = text.lower()
     length = 0
     while at + length < len(text) and lower[at : at + length + 1] in lower[:at]:
@@ -77,7 +78,7 @@ def _repeated(text: str, at: int) -> int:
 
 
 def _sequence(text: str, at: int) -> int:
-    """How far what follows is one character, or a run along the alphabet, digits or keyboard."""
+    """Return the length of a run of one character, the alphabet, digits or a keyboard row."""
     lower = text.lower()
     longest = 1
     for step in (-1, 0, 1):

@@ -1,6 +1,6 @@
-"""Where the database is and how loud to be, read once at the door; and durations, read everywhere.
+"""The settings of a process, read once at its start; and the parser of durations.
 
-The environment wins over a `.env` file in the working folder, the file over the defaults.
+The environment overrides a `.env` file in the working folder, and the file overrides the defaults.
 """
 
 import ipaddress
@@ -29,23 +29,23 @@ _TOKEN_STREAMS = 20
 
 _SECONDS = {"": 1, "s": 1, "m": 60, "h": 3_600, "d": 86_400}
 _DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*([smhd]?)", re.ASCII)
-# A century: longer is a slip of the keyboard, and far longer overflows timedelta and interval.
+# A century. More is a typing error, and much more overflows timedelta and interval.
 _LONGEST_SECONDS = 36_525 * 86_400
 _ALLOWED = 'a number of seconds, or a number with s, m, h or d like "90s", "5m", "2h", "7d"'
 
 _ENV_LINE = re.compile(r"(?:export\s+)?([A-Za-z_][A-Za-z0-9_]*)\s*=\s*(.*)")
-# Something in quotes, then at most a comment. A backslash means something in double quotes only.
+# A quoted value, and then at most a comment. Backslashes escape in double quotes only.
 _QUOTED = re.compile(r"""(?:'(?P<plain>[^']*)'|"(?P<escaped>(?:[^"\\]|\\.)*)")\s*(?:\#.*)?""")
 
 
 def default_worker_id() -> str:
-    """Host and process, so that people find it; worker numbers are the database's own."""
+    """Host and process id, so that people can find the worker; the database numbers workers."""
     return f"{socket.gethostname()}-{os.getpid()}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
-    """What the environment decides: one value, made at the door and handed down."""
+    """The settings from the environment: read once at the start and passed down."""
 
     dsn: str | None = None  # None: the embedded Postgres under `home`
     home: Path = Path(".penstock")
@@ -55,21 +55,21 @@ class Settings:
     tracebacks: bool = True  # keep and log the frames of handlers' errors
     worker_id: str = field(default_factory=default_worker_id)  # for people
     secrets: tuple[str, ...] = field(default=(), repr=False)  # the first signs, all are accepted
-    public_url: str | None = None  # where functions and browsers reach the API
-    allow_private: bool = False  # addresses that callers give may lie in private networks
-    origins: tuple[str, ...] = ()  # pages of other origins that may call the API
-    proxies: tuple[str, ...] = ()  # whose X-Forwarded-* headers `serve` believes
-    account_bytes: int = _ACCOUNT_BYTES  # of bodies that one account may be sending at once
-    account_streams: int = _ACCOUNT_STREAMS  # live streams that one account may have open at once
-    token_streams: int = _TOKEN_STREAMS  # the same of one browser token
+    public_url: str | None = None  # the address at which functions and browsers reach the API
+    allow_private: bool = False  # addresses that callers give may be in private networks
+    origins: tuple[str, ...] = ()  # other origins whose pages may call the API
+    proxies: tuple[str, ...] = ()  # proxies whose X-Forwarded-* headers `serve` trusts
+    account_bytes: int = _ACCOUNT_BYTES  # limit of bodies that one account is sending at once
+    account_streams: int = _ACCOUNT_STREAMS  # limit of an account's open live streams
+    token_streams: int = _TOKEN_STREAMS  # the same for one browser token
 
     @classmethod
     def from_environment(cls, environ: Mapping[str, str], cwd: Path) -> "Settings":
-        """Read PENSTOCK_* from `environ` and from `cwd`/.env. Set but empty counts as not set."""
+        """Read PENSTOCK_* from `environ` and from `cwd`/.env. An empty value counts as not set."""
         merged = {**read_env_file(cwd / ".env"), **environ}
         return cls(
             dsn=merged.get("PENSTOCK_DSN") or None,
-            # Joined to the folder: a relative home must not move when the program changes folder.
+            # Made absolute: a relative home must not move when the program changes its folder.
             home=cwd / Path(merged.get("PENSTOCK_HOME") or ".penstock").expanduser(),
             log_level=_choice(merged, "PENSTOCK_LOG_LEVEL", "warning", LOG_LEVELS),
             log_format=_choice(merged, "PENSTOCK_LOG_FORMAT", "text", LOG_FORMATS),
@@ -88,21 +88,21 @@ class Settings:
 
 
 def _secrets(written: str) -> tuple[str, ...]:
-    """One, or the new one and the old one with a comma between, while they are exchanged."""
+    """Parse one secret, or during a rotation the new and the old one, separated by a comma."""
     secrets = tuple(each.strip() for each in written.split(",")) if written else ()
     for number, each in enumerate(secrets, start=1):
         which = f"value {number} of PENSTOCK_SECRET" if len(secrets) > 1 else "PENSTOCK_SECRET"
         if not each.isascii() or " " in each:
             raise Misconfigured(
-                f"{which} must consist of ASCII characters without spaces; {HOW_TO_MAKE}. While "
-                "two are exchanged, both are set with a comma between, the new one first"
+                f"{which} must consist of ASCII characters without spaces; {HOW_TO_MAKE}. To "
+                "rotate the secret, set both with a comma between, the new one first"
             )
         weakness = why_weak(each)
         if weakness is not None:
-            # Without the value itself: this text goes into logs.
+            # Without the value: this message goes into logs.
             raise Misconfigured(
-                f"{which} {weakness}; it signs all tokens, callbacks and webhooks, and opens "
-                f"everything: {HOW_TO_MAKE}"
+                f"{which} {weakness}; it signs all tokens, callbacks and webhooks, and gives full "
+                f"access: {HOW_TO_MAKE}"
             )
     return secrets
 
@@ -113,8 +113,8 @@ def _public_url(written: str | None) -> str | None:
     url = urlsplit(written)
     if url.scheme not in ("http", "https") or not url.hostname or url.query or url.fragment:
         raise Misconfigured(
-            "PENSTOCK_PUBLIC_URL must be an address like https://queue.example.org, or one with a "
-            "path behind it"
+            "PENSTOCK_PUBLIC_URL must be an address like https://queue.example.org, with or without"
+            " a path"
         )
     return written.rstrip("/")
 
@@ -132,7 +132,7 @@ def _origins(written: str) -> tuple[str, ...]:
 
 
 def _proxies(written: str) -> tuple[str, ...]:
-    """Addresses and networks. `*` would let each client say where it comes from."""
+    """Parse addresses and networks. With `*`, each client could choose its own address."""
     networks = []
     for proxy in _list(written):
         with suppress(ValueError):
@@ -141,7 +141,7 @@ def _proxies(written: str) -> tuple[str, ...]:
                 networks.append(str(network))
                 continue
         raise Misconfigured(
-            f"PENSTOCK_PROXIES names {proxy!r}; it takes addresses and networks of your proxies,"
+            f"PENSTOCK_PROXIES names {proxy!r}; it accepts addresses and networks of your proxies,"
             " like 10.0.0.7 or 10.0.8.0/24, with commas between"
         )
     return tuple(networks)
@@ -178,9 +178,9 @@ def _choice(merged: Mapping[str, str], name: str, default: str, allowed: tuple[s
 
 
 def read_env_file(path: Path) -> dict[str, str]:
-    """`KEY=VALUE` lines of a `.env` file; no file is an empty one.
+    """Read the `KEY=VALUE` lines of a `.env` file; a missing file is an empty one.
 
-    Comments, blank lines, `export ` and quotes are understood; nothing is expanded.
+    Comments, blank lines, `export ` and quotes are supported; variables are not expanded.
     """
     try:
         text = path.read_text(encoding="utf-8")
@@ -195,7 +195,7 @@ def read_env_file(path: Path) -> dict[str, str]:
             continue
         match = _ENV_LINE.fullmatch(stripped)
         if match is None:
-            # Without the line itself: it may hold a password.
+            # Without the line: it may contain a password.
             raise Misconfigured(f"{path}, line {number}: expected KEY=VALUE")
         name, value = match.groups()
         values[name] = _unquoted(value, path, number)
@@ -204,13 +204,11 @@ def read_env_file(path: Path) -> dict[str, str]:
 
 def _unquoted(value: str, path: Path, number: int) -> str:
     if not value.startswith(("'", '"')):
-        # A comment needs a space before it, since # is common in passwords.
+        # A comment needs a space before it, because # is common in passwords.
         return re.split(r"\s+#|^#", value, maxsplit=1)[0].rstrip()
     quoted = _QUOTED.fullmatch(value)
     if quoted is None:
-        raise Misconfigured(
-            f"{path}, line {number}: a quote is opened and not closed, or text follows it"
-        )
+        raise Misconfigured(f"{path}, line {number}: a quote is not closed, or text follows it")
     if quoted["plain"] is not None:
         return quoted["plain"]
     escapes = {"n": "\n", "t": "\t"}
@@ -218,9 +216,9 @@ def _unquoted(value: str, path: Path, number: int) -> str:
 
 
 def duration(value: str | float | timedelta, *, field: str) -> timedelta:
-    """A length of time from what people write: `"90s"`, `"5m"`, `"1.5h"`, `"7d"`, or seconds.
+    """Parse a duration as people write it: `"90s"`, `"5m"`, `"1.5h"`, `"7d"`, or seconds.
 
-    Never negative. Where `"forever"` is allowed, the caller asks for it before calling this.
+    Never negative. If `"forever"` is allowed, the caller checks for it before calling this.
     """
     seconds = _seconds(value)
     if seconds is None or not 0 <= seconds <= _LONGEST_SECONDS:
@@ -235,7 +233,7 @@ def duration(value: str | float | timedelta, *, field: str) -> timedelta:
 
 def _seconds(value: object) -> float | None:
     match value:
-        case bool():  # a number in Python, but `timeout=True` is a mistake
+        case bool():  # a number in Python, but `timeout=True` is a mistake of the caller
             return None
         case timedelta():
             return value.total_seconds()

@@ -1,4 +1,4 @@
-"""Known names that look like a misspelt one, as a sentence to add to an error."""
+"""Known names that are similar to a misspelt one, as a sentence to add to an error."""
 
 from collections.abc import Iterable
 
@@ -6,10 +6,10 @@ _MOST = 3
 
 
 def did_you_mean(name: object, known: Iterable[str]) -> str:
-    """Like " Did you mean mail?", with its leading space; empty where nothing is near."""
+    """Return a sentence like " Did you mean mail?" with a leading space; empty: none is similar."""
     if not isinstance(name, str):
         return ""
-    from difflib import get_close_matches  # only where something is misspelt
+    from difflib import get_close_matches  # only loaded if a name is misspelt
 
     by_lower = {each.lower(): each for each in known}
     near = [by_lower[each] for each in get_close_matches(name.lower(), by_lower, _MOST)]

@@ -1,1 +1,1 @@
-"""What a failure means: from an exception or an answer to a class, a cost and an outcome."""
+"""Classify failures: from an exception or an answer to a class, a cost and an outcome."""

@@ -1,8 +1,7 @@
-"""What a failure means: `classify(error)` gives the verdict on whatever a handler raised.
+"""Classify failures: `classify(error)` returns the verdict on an exception of a handler.
 
-It looks at the exception and its causes from the outside in; the first one that it knows decides.
-What the author says of an exception (an `error_class`, an extension) is never overruled by what is
-seen of it.
+It reads the exception and its causes from the outside in; the first one that it knows decides. A
+class that the author declares (an `error_class`, an extension) is never overruled by other signs.
 """
 
 import logging
@@ -22,36 +21,36 @@ from penstock.net.provider_errors import ProviderError
 from penstock.net.signal import Signal
 
 Extension = Callable[[BaseException], str | Verdict | None]
-"""An app's own knowledge: a class, a whole verdict, or None for "I do not know this one"."""
+"""A function of the app that returns a class, a verdict, or None for an unknown exception."""
 
 _log = logging.getLogger("penstock.models")
 
 CHAIN_MAX = 64
-"""Exceptions that are looked at: causes, and members of groups."""
+"""How many exceptions are read at most: causes, and members of groups."""
 
 LEAST_WAIT = timedelta(seconds=1)
-"""A free deferral waits at least so long: "again after 0 s" would go round as fast as it can."""
+"""A free deferral waits at least this long: "again after 0 s" would loop at full speed."""
 
-# Codes are kept and shown, so only what looks like a word is taken for one.
+# Codes are stored and shown, so a code must look like a word.
 _CODE = re.compile(r"[A-Za-z0-9_.:-]{1,80}", re.ASCII)
 
 
 def classify(error: BaseException | Signal, *, more: Sequence[Extension] = ()) -> Verdict:
-    """The verdict on a failure. Never raises: what cannot be read is a bug."""
+    """Return the verdict on a failure. It never raises: an unreadable exception is a `bug`."""
     try:
         return judge(error) if isinstance(error, Signal) else judge_exception(error, more)
-    except BaseException:  # noqa: BLE001  # an exception whose parts fail must still end its start
+    except BaseException:  # noqa: BLE001  # even an exception with broken parts settles its attempt
         return CLASSES["bug"]
 
 
 def judge(signal: Signal) -> Verdict:
-    """The verdict on what was seen, by the table of rules."""
+    """Return the verdict on a signal, by the table of rules."""
     rule = rule_for(signal)
     if rule is None:
         return _with_signal(CLASSES["bug"], signal)
     verdict = CLASSES[rule.cls]
     if signal.elsewhere:
-        # An attempt, so that it ends one day; the queue's provider has nothing to do with it.
+        # It counts as a failure, so that retries are bounded; the queue's provider is not involved.
         verdict = Verdict(rule.cls, Charge.FULL, Circuit.NONE, Fault.UNKNOWN)
         return _with_signal(verdict, signal)
     return _with_signal(replace(verdict, circuit=rule.circuit or verdict.circuit), signal)
@@ -60,7 +59,7 @@ def judge(signal: Signal) -> Verdict:
 def judge_exception(error: BaseException, more: Sequence[Extension] = ()) -> Verdict:
     links = list(chain(error))
     wrapper: Signal | None = None
-    around: list[BaseException] = []  # what is known to wrap
+    around: list[BaseException] = []  # the known wrappers
     for position, link in enumerate(links):
         declared = _declared(link, more) or _ours(link)
         if isinstance(declared, Verdict):
@@ -76,14 +75,14 @@ def judge_exception(error: BaseException, more: Sequence[Extension] = ()) -> Ver
             continue
         signal = sighting.signal
         if wrapper is not None and signal.exception == "deadline":
-            signal = wrapper  # a time-out inside of a library: the library knows of what
+            signal = wrapper  # a time-out inside a library: the library's exception is more precise
         signal = _with_address(signal, wrapper, links[position:])
         return judge(_with_origin(signal, [*around, link]))
     return judge(_with_origin(wrapper, around)) if wrapper else CLASSES["bug"]
 
 
 def chain(error: BaseException) -> Iterator[BaseException]:
-    """The exception, what is inside of a group, then its cause: each once, at most CHAIN_MAX."""
+    """Yield the exception, the members of a group, then the cause: each once, at most CHAIN_MAX."""
     waiting, seen = [error], set[int]()
     while waiting and len(seen) < CHAIN_MAX:
         link = waiting.pop()
@@ -101,9 +100,9 @@ def chain(error: BaseException) -> Iterator[BaseException]:
 
 
 def _cause(link: BaseException) -> BaseException | None:
-    """What it was raised from. What was merely being handled then counts for libraries only.
+    """Return what it was raised from; for libraries' exceptions also the exception being handled.
 
-    There a wrapper may leave out the `from`; a bug in an app's `except` block is a bug.
+    A wrapper in a library may leave out the `from`. A bug in an app's `except` block is a bug.
     """
     cause: BaseException | None = read(link, "__cause__")
     if cause is None and client_of(link) and not read(link, "__suppress_context__"):
@@ -112,35 +111,36 @@ def _cause(link: BaseException) -> BaseException | None:
 
 
 def _declared(link: BaseException, more: Sequence[Extension]) -> str | Verdict | None:
-    """What an extension or the exception's author says it is."""
+    """Return the class or verdict that an extension or the exception's author declares."""
     for extension in more:
         name = getattr(extension, "__name__", "?")
         try:
             declared = extension(link)
-        except BaseException as error:  # noqa: BLE001  # one that fails, or leaves, knows nothing
+        except BaseException as error:  # noqa: BLE001  # a failing extension declares nothing
             _log.warning("the app's classify %s raised %s", name, type(error).__name__)
             continue
         if isinstance(declared, Verdict) or (isinstance(declared, str) and declared in CLASSES):
             return declared
         if declared is not None:
             _log.warning(
-                "the app's classify %s returned what is no class; they are %s",
+                "the app's classify %s returned an unknown class; the classes are %s",
                 name,
                 ", ".join(CLASSES),
             )
-    verdict = read(link, "verdict")  # one that was judged already, in a process of its own
+    verdict = read(link, "verdict")  # classified already, in a handler's own process
     if isinstance(verdict, Verdict):
         return verdict
     named = read(link, "error_class")
     known = isinstance(named, str) and named in CLASSES
     if known and issubclass(type(link), JobFailed):
-        # Another job's end, settled in that job's queue: no word about the provider of this one.
+        # The failure of another job, counted in that job's queue: it is no sign of a failure of
+        # this job's provider.
         return Verdict(named, Charge.FULL, Circuit.NONE, Fault.UNKNOWN)
     return named if known else None
 
 
 def _ours(link: BaseException) -> Verdict | None:
-    """What Penstock refuses a handler is no word about a provider, whatever caused it."""
+    """Return `bug` for a refusal by Penstock itself, which is no sign of a provider's failure."""
     kind = type(link)
     if issubclass(kind, PenstockError) and not issubclass(
         kind, ProviderError | TimeoutError | ConnectionError
@@ -150,7 +150,7 @@ def _ours(link: BaseException) -> Verdict | None:
 
 
 def _with_address(signal: Signal, wrapper: Signal | None, links: list[BaseException]) -> Signal:
-    """Where the one that decides does not tell whom it called, those around it may."""
+    """Add the called address from the surrounding exceptions if the deciding one has none."""
     if signal.address is not None or signal.exception == "database":
         return signal
     # Ollama's client hides httpx's exception (`from None`), and with it the address.
@@ -167,10 +167,10 @@ def _with_origin(signal: Signal, links: list[BaseException]) -> Signal:
 
 
 def _with_signal(verdict: Verdict, signal: Signal) -> Verdict:
-    """The verdict with what was seen: whom, which status and code, and how long it asks to wait."""
+    """Add the signal's facts to a verdict: address, status, code, and the requested wait."""
     after = None
     if verdict.charge is not Charge.FINAL:
-        # By the provider's own clock, where it tells: ours may be minutes away from it.
+        # By the provider's own clock if it sends a date: ours may differ by minutes.
         now = moment_of(signal.headers.get("date")) or datetime.now(UTC)
         after = retry_after(signal.headers, now)
     if after is not None and after < LEAST_WAIT:

@@ -1,8 +1,8 @@
-"""What an exception by itself says of a failure: of other people's libraries, and Python's own.
+"""Read signals from single exceptions, of other libraries and of Python itself.
 
-It is read by names and attributes. No library is imported for it: most apps have one of them.
-Attributes may raise, be missing or be of any type, so each is taken by `read`. Nothing here reads
-from a network: a body counts only when somebody has read it already.
+They are recognized by names and attributes, without importing the libraries: most apps have only
+one of them. Attributes may raise, be missing or have any type, so each is read with `read`. Nothing
+here reads from a network: a body counts only if it has been read already.
 """
 
 import asyncio
@@ -20,7 +20,7 @@ from penstock.failures.sdk_names import FAMILIES, KINDS, STOPS, WRAPPERS
 from penstock.net.provider_errors import ProviderError
 from penstock.net.signal import Signal, address_of, from_body, from_value, host_and_port, status_of
 
-# Python's own exceptions, and what each stands for: the first that fits counts.
+# Python's own exceptions, and the kind of failure of each: the first match counts.
 _KINDS: tuple[tuple[tuple[type[BaseException], ...], str], ...] = (
     ((ssl.SSLEOFError, ssl.SSLZeroReturnError), "reset"),
     ((ssl.SSLError,), "tls"),
@@ -28,7 +28,7 @@ _KINDS: tuple[tuple[tuple[type[BaseException], ...], str], ...] = (
     ((ConnectionRefusedError,), "connect"),
     ((BrokenPipeError,), "pipe"),
     ((ConnectionResetError, ConnectionAbortedError), "reset"),
-    ((ConnectionError,), "connect"),  # Ollama's client: nobody answers
+    ((ConnectionError,), "connect"),  # Ollama's client: no answer
     ((TimeoutError,), "deadline"),
     ((asyncio.IncompleteReadError,), "incomplete"),
     ((json.JSONDecodeError,), "bad_json"),
@@ -43,16 +43,16 @@ _RESETS = frozenset({"ConnectionResetError", "BrokenPipeError", "ConnectionAbort
 @dataclass(frozen=True, slots=True)
 class Sighting:
     signal: Signal
-    wraps: bool = False  # a cause tells more
+    wraps: bool = False  # the cause is more precise
 
 
 def sight(error: BaseException) -> Sighting | None:
-    """What this one exception tells, without its causes; None when it is not known."""
+    """Return the signal of one exception, without its causes; None: it is unknown."""
     if is_a(error, ProviderError):
         signal = read(error, "signal")
         return Sighting(signal) if isinstance(signal, Signal) else None
     if of_a_store(error):
-        return Sighting(Signal(exception="database"))  # no rule knows it: a bug
+        return Sighting(Signal(exception="database"))  # no rule has it, so it is a bug
     kind = _named(error, KINDS)
     if kind is not None:
         return Sighting(_failure(error, kind))
@@ -70,7 +70,7 @@ def sight(error: BaseException) -> Sighting | None:
 
 
 def address(error: BaseException) -> str | None:
-    """`host:port` that was called, where the exception tells."""
+    """Return the called `host:port`, if the exception has it."""
     return address_of(url_of(error)) or host_and_port(read(error, "host"), read(error, "port"))
 
 
@@ -93,7 +93,7 @@ def _stop_of(error: BaseException) -> str | None:
 
 
 def _answer(error: BaseException) -> Signal | None:
-    """The answer that an exception carries, when it is an HTTP error's."""
+    """Return the signal of the HTTP answer that an exception carries; None: it carries none."""
     client = client_of(error)
     if client is None or not is_a(error, Exception) or is_a(error, PenstockError):
         return None
@@ -106,7 +106,7 @@ def _answer(error: BaseException) -> Signal | None:
         headers = read(response, "headers")
     signal = _read(error, response, status, headers)
     if status is None or status < 300:  # noqa: PLR2004
-        # The answer had begun well, then a line of it was an error.
+        # The answer began with success, and then one of its lines was an error.
         kind = "bad_json" if type(error).__name__ == "ContentTypeError" else "incomplete"
         return replace(signal, exception=kind)
     return signal
@@ -123,7 +123,7 @@ def _status(error: BaseException, response: object) -> int | None:
         status = status_of(read(holder, name))
         if status is not None:
             return status
-    # Their name for it; with others `code` may be anything.
+    # These libraries call the status `code`; in others `code` may be anything.
     named = roots(error) & {"urllib", "google"}
     return status_of(read(error, "code")) if named else None
 
@@ -141,7 +141,7 @@ def _read(error: BaseException, response: object, status: int | None, headers: o
     if body is None and "ollama" in roots(error):
         body = {"error": read(error, "error")}
     if body is None:
-        # The bytes that httpx and requests keep once they are read; `.text` might go and read.
+        # httpx and requests keep the bytes they have read here; `.text` might read from a network.
         body = read(response, "_content")
     if isinstance(body, bytes | str):
         return from_body(status, headers, body, where)
@@ -151,14 +151,14 @@ def _read(error: BaseException, response: object, status: int | None, headers: o
 
 
 def system_kind(error: BaseException) -> str | None:
-    """What one of Python's own stands for, in the words of `Signal.exception`; None: nothing."""
+    """Return the kind of a Python exception, as in `Signal.exception`; None: it is unknown."""
     kind = next((kind for classes, kind in _KINDS if is_a(error, *classes)), None)
     if kind == "connect" and read(error, "class_name") in _RESETS:
-        kind = "reset"  # raised in a process of the handler's own
+        kind = "reset"  # raised in a handler's own process
     elif kind == "deadline" and read(error, "errno") == errno.ETIMEDOUT:
         kind = "connect_timeout"
     elif kind is None and "urllib" in roots(error) and type(error).__name__ == "URLError":
-        # It is from before the request was sent, so a time-out in it is not the answer's.
+        # It is raised before the request is sent, so a time-out in it is one of the connection.
         reason = read(error, "reason")
         kind = system_kind(reason) if isinstance(reason, Exception) else None
         return "connect_timeout" if kind == "deadline" else kind
@@ -171,6 +171,6 @@ def _unreachable(error: BaseException) -> bool:
     number = read(error, "errno")
     if number is not None:
         return isinstance(number, int) and number in _UNREACHABLE
-    # asyncio, when a name has several addresses and none answers.
+    # asyncio raises this if a name has several addresses and none answers.
     first = error.args[0] if error.args else None
     return isinstance(first, str) and first.startswith("Multiple exceptions: ")

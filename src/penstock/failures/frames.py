@@ -1,7 +1,7 @@
-"""Where a handler's error was raised: files, lines and functions of its traceback, never a value.
+"""The frames of a handler's error: files, lines and functions of its traceback, never values.
 
 The frames of the user's own code come first, because a stack often ends in a library. They are for
-operators: customers read neither these nor the message.
+operators: customers see neither the frames nor the message.
 """
 
 import sysconfig
@@ -16,21 +16,21 @@ MOST = 20
 LONGEST = 300  # characters of one frame
 _MOST_NESTED = 5
 
-# What runs handlers, and not what a handler without Python is made of.
+# The parts of Penstock that run handlers, and the handlers of kinds that need no Python.
 _PENSTOCK = tuple(f"{Path(__file__).parents[1] / name}/" for name in ("worker", "models/handlers"))
 _LIBRARIES = (*_PENSTOCK, *(f"{sysconfig.get_path(name)}/" for name in ("stdlib", "platstdlib")))
 _INSTALLED = ("/site-packages/", "/dist-packages/")
 
 
 def frames_of(error: BaseException) -> tuple[str, ...]:
-    """Each frame as `file:line in function`, innermost first; the user's own before libraries'."""
-    packed = read(error, "frames")  # of an error that was raised in a process of its own
+    """Return frames as `file:line in function`, innermost first; the user's own come first."""
+    packed = read(error, "frames")  # of an error that was raised in a handler's own process
     if isinstance(packed, tuple):
         return packed
     stack = list(_stack(error))
     own = [file for file, _ in stack if _is_own(file)]
     if own:
-        # What called the handler says nothing to its author.
+        # The frames that called the handler do not help its author.
         stack = stack[next(i for i, (file, _) in enumerate(stack) if _is_own(file)) :]
     stack.reverse()
     ordered = sorted(stack, key=lambda frame: not _is_own(frame[0]))  # stable
@@ -39,7 +39,7 @@ def frames_of(error: BaseException) -> tuple[str, ...]:
 
 
 def _stack(error: BaseException) -> Iterator[tuple[str, str]]:
-    """File and text of each frame, outermost first; of a group also those of its first error."""
+    """Yield file and text of each frame, outermost first; for a group also its first error's."""
     for _ in range(_MOST_NESTED):
         trace = read(error, "__traceback__")
         if isinstance(trace, TracebackType):

@@ -1,8 +1,9 @@
-"""Whose failure it is: the provider's, or that of something else that a handler used.
+"""The origin of a failure: the provider, or another service that a handler used.
 
-Only libraries that call models, or speak HTTP, are believed: an exception of the app's own may have
-a status, too, and mean something else by it. What is not the provider's costs an attempt, and the
-queue does not hear of it. An author who knows better says so: `error_class`, or an extension.
+Only exceptions of libraries that call models or speak HTTP are considered: an app's own exception
+may have a `status`, too, with another meaning. A failure of another service counts against
+`max_attempts`, and does not affect the queue's circuit. An author can override this with
+`error_class` or an extension.
 """
 
 import sys
@@ -22,7 +23,7 @@ from penstock.net.model_addresses import of_a_model
 from penstock.net.provider_errors import ProviderError
 
 _FRAMES_MAX = 200
-# Where these libraries keep the address while they call; their exceptions leave its path out.
+# The local variables that hold the address during a call: the exceptions lack its path.
 _HOLDERS = {
     ("aiohttp.client", "_request"): ("str_or_url", None),
     ("urllib.request", "do_open"): ("req", "full_url"),
@@ -31,7 +32,7 @@ _HOLDERS = {
 
 
 def frames(error: BaseException) -> Iterator[tuple[str, FrameType]]:
-    """The frames it passed, with their modules, from the outermost to where it was raised."""
+    """Yield the frames of the traceback with their modules, from the outermost to the innermost."""
     trace = read(error, "__traceback__")
     for _ in range(_FRAMES_MAX):
         if trace is None:
@@ -43,7 +44,7 @@ def frames(error: BaseException) -> Iterator[tuple[str, FrameType]]:
 
 
 def caller(error: BaseException) -> str:
-    """The last module that is not Python's own: who was calling when Python raised it."""
+    """Return the last module outside of the standard library: the caller when Python raised it."""
     last = ""
     for module, _ in frames(error):
         if module.partition(".")[0] not in sys.stdlib_module_names:
@@ -52,7 +53,7 @@ def caller(error: BaseException) -> str:
 
 
 def called_url(error: BaseException) -> object:
-    """The address that was called, where a library does not put it into its exception."""
+    """Return the called address for libraries that do not put it into their exceptions."""
     for module, frame in frames(error):
         holder = _HOLDERS.get((module, frame.f_code.co_name))
         if holder is not None:
@@ -63,16 +64,16 @@ def called_url(error: BaseException) -> object:
 
 
 Client = Literal["model", "http", "shared"]
-"""`shared`: a library of models and of much else, whose exceptions tell no address."""
+"""`shared`: a library for models and other services, whose exceptions have no address."""
 
 
 def client_of(error: BaseException) -> Client | None:
-    """What kind of library the exception's class, or one of its bases, is from."""
+    """Return the kind of library that the exception's class, or one of its bases, is from."""
     if is_a(error, ProviderError):
         return "model"
     modules = [module_of(base) for base in type(error).__mro__]
     if any(module.startswith("aiohttp.web") for module in modules):
-        return None  # with these an app says how *it* answers
+        return None  # an app raises these to answer its own clients
     if any(_in(module, MODEL_CLIENTS) for module in modules):
         return "model"
     if any(_in(module, SHARED_CLIENTS) for module in modules):
@@ -82,7 +83,7 @@ def client_of(error: BaseException) -> Client | None:
 
 
 def raised_by(error: BaseException) -> Client | None:
-    """The same for one of Python's own: Ollama's client raises a plain ConnectionError."""
+    """The same for Python's own exceptions: Ollama's client raises a plain ConnectionError."""
     module = caller(error)
     if _in(module, MODEL_CLIENTS):
         return "model"
@@ -90,7 +91,7 @@ def raised_by(error: BaseException) -> Client | None:
 
 
 def is_elsewhere(errors: Sequence[BaseException], *, answered: bool) -> bool:
-    """Whether this, with what it is wrapped in, is not the provider's: unknown counts as its."""
+    """Whether the failure, by all its wrappers, is not the provider's; unknown: it is."""
     clients = [client_of(error) or raised_by(error) for error in errors]
     if "model" in clients:
         return False
@@ -102,7 +103,7 @@ def is_elsewhere(errors: Sequence[BaseException], *, answered: bool) -> bool:
 
 
 def url_of(error: BaseException) -> object:
-    """Of httpx, the SDKs and requests; of aiohttp; of urllib; of urllib3, which has it in parts."""
+    """Read the URL of httpx, the SDKs and requests; of urllib3, in parts; of aiohttp; of urllib."""
     for holder in (read(error, "request"), read(read(error, "response"), "request")):
         url = read(holder, "url")
         if url is not None:
@@ -110,8 +111,8 @@ def url_of(error: BaseException) -> object:
     pool = read(error, "pool")
     host, port, path = read(pool, "host"), read(pool, "port"), read(error, "url")
     if isinstance(host, str) and isinstance(path, str):
-        place = host if port is None else f"{host}:{port}"
-        return f"{read(pool, 'scheme')}://{place}{path}"
+        authority = host if port is None else f"{host}:{port}"
+        return f"{read(pool, 'scheme')}://{authority}{path}"
     for holder in (read(error, "request_info"), error):
         url = read(holder, "url")
         if url is not None:
@@ -124,7 +125,7 @@ def _in(module: str, packages: Sequence[str]) -> bool:
 
 
 def of_a_store(error: BaseException) -> bool:
-    """By its class, or one of its bases."""
+    """Whether the exception's class, or one of its bases, is of a store's driver."""
     return any(_is_store(module_of(base)) for base in type(error).__mro__)
 
 
@@ -133,5 +134,5 @@ def _is_store(module: str) -> bool:
 
 
 def raised_in_a_store(error: BaseException) -> bool:
-    """Drivers let a refused connection through as it is; who was calling is in the traceback."""
+    """Whether a driver was calling: it passes on a refused connection as Python's exception."""
     return _is_store(caller(error))

@@ -1,4 +1,4 @@
-"""What a failure costs its job: a verdict as the outcome that ends a start."""
+"""What a failure costs its job: the verdict as the outcome that settles the attempt."""
 
 from typing import assert_never
 
@@ -10,7 +10,7 @@ MESSAGE_MAX = 2_000
 
 
 def charged(verdict: Verdict, message: str, *, public: bool = False) -> Outcome:
-    """What a failure of this sort costs the job, and what it means for the circuit of its queue.
+    """Return the outcome of a failure, with its bearing on the circuit of the queue.
 
     `public`: the message was written for customers.
     """
@@ -24,16 +24,16 @@ def charged(verdict: Verdict, message: str, *, public: bool = False) -> Outcome:
         case Charge.FULL | Charge.PROVISIONAL:
             return Retry(error, verdict.after, verdict.charge is Charge.PROVISIONAL, bearing)
         case Charge.FREE:
-            # When it is tried again is for SQL to say, which knows whether its queue stands still.
+            # SQL decides when to try again: it knows whether the queue is stopped.
             return Deferred(error, bearing=bearing)
         case _:
             assert_never(verdict.charge)
 
 
 def clean(message: str) -> str:
-    """What Postgres can keep, at a length that people read, and without keys and passwords.
+    """Make a message storable in Postgres and short enough, without keys and passwords.
 
-    Of addresses in it, only what is no secret: libraries quote those that they called.
+    Secret parts of addresses are removed, too: libraries quote the addresses that they called.
     """
     text = redact(without_secrets(message.replace("\x00", "\N{REPLACEMENT CHARACTER}")))
     text = text.encode("utf-8", "replace").decode()

@@ -1,4 +1,4 @@
-"""How long a provider asks us to wait, from the headers of its answer."""
+"""Read how long a provider asks us to wait, from the headers of its answer."""
 
 import math
 import re
@@ -7,9 +7,9 @@ from datetime import UTC, datetime, timedelta
 from email.utils import parsedate_to_datetime
 
 LONGEST = timedelta(days=1)
-"""What asks for more is taken at a day: a header must not park a queue for a year."""
+"""Longer waits are cut to a day: a header must not stop a queue for a year."""
 
-_LONGEST_VALUE = 64  # characters; a header that is longer holds no time
+_LONGEST_VALUE = 64  # characters; a longer header is not a time
 _NUMBER = re.compile(r"\+?(?:\d+\.?\d*|\.\d+)", re.ASCII)
 _NOTHING_LEFT = re.compile(r"-.+|\+?0*\.?0+|\+?0+\.", re.ASCII)
 # Go's way to write a duration: "6m0s", "1h2m3.5s", "12ms".
@@ -18,16 +18,17 @@ _GO = re.compile(rf"(?:{_GO_PART.pattern})+", re.ASCII)
 _GO_SECONDS = {"h": 3600.0, "m": 60.0, "s": 1.0, "ms": 1e-3, "us": 1e-6, "µs": 1e-6, "ns": 1e-9}
 # x-ratelimit-reset-tokens, anthropic-ratelimit-tokens-reset, ratelimit-reset
 _RESET = re.compile(r"(?:[a-z]+-)?ratelimit-(?:[a-z0-9-]+-)?reset(?:-[a-z0-9-]+)?", re.ASCII)
-# A plain number is a wait up to here, above a moment in seconds, and above that in milliseconds.
+# A plain number below the first is a wait in seconds; from there on it is a Unix time in seconds,
+# and from the second on a Unix time in milliseconds.
 _EPOCH_SECONDS = 1e9
 _EPOCH_MILLISECONDS = 1e12
 
 
 def retry_after(headers: Mapping[str, str], now: datetime) -> timedelta | None:
-    """What the provider asks for: in its own words, else when the limits we ran into reset.
+    """Return the wait that the provider requests, or else until the exceeded limits reset.
 
-    Between nothing and a day; None when the headers do not say, or nothing that makes sense.
-    Header names are in lower case.
+    Between zero and a day; None if the headers have no wait or an invalid one. Header names are in
+    lower case.
     """
     milliseconds = _number(headers.get("retry-after-ms"))
     if milliseconds is not None:
@@ -38,7 +39,7 @@ def retry_after(headers: Mapping[str, str], now: datetime) -> timedelta | None:
         seconds = _until(header, now)
     if seconds is not None:
         return _bounded(seconds)
-    # All limits that are used up have to be free again, so the last of them counts.
+    # All exceeded limits must have reset, so the last of them counts.
     return max(_resets(headers, now), default=None)
 
 
@@ -87,7 +88,7 @@ def _until(value: object, now: datetime) -> float | None:
 
 
 def moment_of(value: object) -> datetime | None:
-    """An HTTP date or an RFC 3339 moment, with a time zone; None for anything else."""
+    """Parse an HTTP date or an RFC 3339 time, with a time zone; None: it is neither."""
     text = _text(value)
     for read in (datetime.fromisoformat, parsedate_to_datetime):
         try:
@@ -101,6 +102,6 @@ def moment_of(value: object) -> datetime | None:
 
 
 def _bounded(seconds: float) -> timedelta:
-    if not math.isfinite(seconds):  # digits without end
+    if not math.isfinite(seconds):  # too many digits
         return LONGEST
     return timedelta(seconds=min(max(seconds, 0.0), LONGEST.total_seconds()))

@@ -1,8 +1,8 @@
-"""Which class a signal has: one table, read from the top, the first rule that holds decides.
+"""The class of a signal: one table, read from the top, in which the first matching rule decides.
 
-The order is the order of evidence: what a provider's code says, then its type, how the answer
-ended, headers, the status, and the words of a message only when nothing else tells. A few rules
-with two conditions stand before those they are exceptions to.
+The order follows the strength of the evidence: a provider's code, its type, how the answer ended,
+headers, the status, and the words of a message only if nothing else decides. A few rules with two
+conditions stand before the rules to which they are exceptions.
 """
 
 import re
@@ -15,18 +15,18 @@ from penstock.net.signal import Signal
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rule:
-    """Every condition that is given holds."""
+    """A rule matches if all its conditions hold."""
 
     cls: str
     kind: Container[str] | None = None  # Signal.exception
     code: re.Pattern[str] | None = None
     type: re.Pattern[str] | None = None
     stop: re.Pattern[str] | None = None
-    header: str | None = None  # is there
+    header: str | None = None  # is present
     status: Container[int | None] | None = None
     message: re.Pattern[str] | None = None
-    oversize: bool = False  # it asked for more than the limit as a whole
-    circuit: Circuit | None = None  # where it differs from the class's own
+    oversize: bool = False  # the request is larger than the whole limit
+    circuit: Circuit | None = None  # if it differs from the class's own
 
     def holds(self, signal: Signal) -> bool:
         return (
@@ -49,7 +49,7 @@ def _words(*patterns: str) -> re.Pattern[str]:
     return re.compile("|".join(patterns), re.IGNORECASE | re.ASCII)
 
 
-# "Limit 6000, Used 0, Requested 10338": the bucket is too small for it even when full.
+# "Limit 6000, Used 0, Requested 10338": the request exceeds the limit even if nothing is used.
 _LIMIT = re.compile(r"\blimit:? {0,2}([\d,]{1,15})\b", re.IGNORECASE | re.ASCII)
 _REQUESTED = re.compile(r"\brequested:? {0,2}([\d,]{1,15})\b", re.IGNORECASE | re.ASCII)
 
@@ -65,7 +65,7 @@ def _integer(digits: str) -> int:
     return int(digits.replace(",", "") or 0)
 
 
-# Codes and types: providers do not agree which of the two a word belongs into.
+# Codes and types: providers use the same words in either of the two.
 _RATE_CODES = _words("rate_limit_exceeded", "rate_limit_error", "slow_down", "too_many_requests",
                      "rate[-_]limited")  # fmt: skip
 _NAMES: tuple[tuple[str, re.Pattern[str]], ...] = (
@@ -117,19 +117,19 @@ _REFUSED = _words(r"content (?:management )?policy", r"safety system", r"content
 _OVERLOADED = _words(r"\boverloaded\b", r"server busy", r"maximum pending requests",
                      r"loading model", r"(?:at|over) capacity")  # fmt: skip
 
-_OK = range(200, 300)  # an error that came inside of a stream
+_OK = range(200, 300)  # an error inside a stream
 _CLIENT_ERROR = frozenset(range(400, 500))
 _SERVER_ERROR = frozenset(range(500, 600))
 
 RULES: tuple[Rule, ...] = (
     # Before any answer
     Rule(cls="unavailable", kind={"connect", "dns", "tls", "connect_timeout"}),
-    # Our own connections are all in use: the provider is slow at most.
+    # All our own connections are in use: at most the provider is slow.
     Rule(cls="unavailable", kind={"pool"}, circuit=Circuit.NONE),
     Rule(cls="timeout", kind={"deadline"}),
     Rule(cls="input_truncated", kind={"truncated_input"}),
     Rule(cls="config", kind={"remote_host", "redirect"}),
-    # Looks like a rate limit, but no wait makes it fit
+    # Similar to a rate limit, but waiting does not help
     Rule(cls="input_too_long", status={413, 429}, oversize=True),
     Rule(cls="input_too_long", status={413}, code=_RATE_CODES),
     # Code, then type
@@ -138,7 +138,7 @@ RULES: tuple[Rule, ...] = (
     Rule(cls="refused", stop=_words("content_filter", "refusal", "safety", "sensitive")),
     Rule(cls="input_too_long", stop=_words("model_context_window_exceeded")),
     Rule(cls="bad_output", stop=_words("length", "max_tokens")),
-    # Headers: who may come back later is not locked out
+    # Headers: a 403 with Retry-After is a rate limit, not a wrong key
     Rule(cls="rate_limited", status={403}, header="retry-after"),
     # Status, with its exceptions
     Rule(cls="auth", status={401, 403}),
@@ -148,39 +148,39 @@ RULES: tuple[Rule, ...] = (
     Rule(cls="config", status={404}, message=_NO_MODEL),
     Rule(cls="config", status={404}),
     Rule(cls="config", status=range(300, 400)),  # moved: this address is not the API's
-    # 499: it took our connection for closed
+    # 499: the provider believed that our connection was closed
     Rule(cls="unavailable", status={408, 409, 425, 499}, circuit=Circuit.NONE),
     Rule(cls="unavailable", status={502, 503}, message=_NO_UPSTREAM),
-    Rule(cls="unavailable", status={521, 522, 523, 525, 526}),  # Cloudflare: the origin is away
-    Rule(cls="stalled", status={524}),  # Cloudflare: connected, and no answer for 100 s
+    Rule(cls="unavailable", status={521, 522, 523, 525, 526}),  # Cloudflare: origin unreachable
+    Rule(cls="stalled", status={524}),  # Cloudflare: connected, but no answer for 100 s
     Rule(cls="overloaded", status={502, 503, 504, 529}),
-    # Words
+    # Words of the message
     Rule(cls="input_too_long", message=_TOO_LONG),
     Rule(cls="config", status={None, *_OK, 400, 422}, message=_NO_MODEL),
     Rule(cls="quota", status=_CLIENT_ERROR, message=_QUOTA),
     Rule(cls="auth", status=_CLIENT_ERROR, message=_NO_KEY),
     Rule(cls="refused", status=_CLIENT_ERROR, message=_REFUSED),
     Rule(cls="overloaded", status={None, *_OK, 500}, message=_OVERLOADED),
-    # It began, and did not end well
+    # The answer stopped or broke off
     Rule(cls="stalled", kind={"first_token", "stall", "read_timeout"}),
     Rule(cls="interrupted", kind={"reset", "incomplete", "pipe"}),
-    # Not known
+    # Unknown errors
     Rule(cls="invalid_request", status=_CLIENT_ERROR),
     Rule(cls="provider_error", status=_SERVER_ERROR),
     Rule(cls="bad_output", kind={"bad_json", "empty", "schema"}),
 )
 
-# What something else than a provider says, whose codes and words are not those above.
+# For services other than the provider: their codes and words have other meanings.
 ELSEWHERE: tuple[Rule, ...] = (
     Rule(cls="rate_limited", status={429}),
     Rule(cls="provider_error", status={408, 409, 425, *_SERVER_ERROR}),
     Rule(cls="invalid_request", status=range(300, 500)),
     Rule(cls="invalid_request", kind={"redirect"}),
-    Rule(cls="bug", kind={"pipe"}),  # to a program of the handler's own, most likely
+    Rule(cls="bug", kind={"pipe"}),  # most likely to a program that the handler started
 )
 
 
 def rule_for(signal: Signal) -> Rule | None:
-    """The first rule that holds; None when the signal says nothing."""
+    """Return the first matching rule; None: no rule matches."""
     rules = (*ELSEWHERE, *RULES) if signal.elsewhere else RULES
     return next((rule for rule in rules if rule.holds(signal)), None)

@@ -1,4 +1,4 @@
-"""Names from other people's libraries: which exceptions stand for what, and who calls models."""
+"""Names from other libraries: what their exceptions mean, and which libraries call models."""
 
 from collections.abc import Mapping
 
@@ -42,7 +42,7 @@ KINDS: dict[str, Mapping[str, str]] = {
     "pydantic": {"ValidationError": "schema"},
     "json": {"JSONDecodeError": "bad_json"},
 }  # fmt: skip
-# These wrap what happened: their cause decides, and only where there is none, they do.
+# These wrap the actual failure: their cause decides, and they count only if there is none.
 WRAPPERS: dict[str, Mapping[str, str]] = {
     "openai": {"APITimeoutError": "read_timeout", "APIConnectionError": "reset"},
     "requests": {"ConnectionError": "reset", "Timeout": "read_timeout"},
@@ -50,23 +50,23 @@ WRAPPERS: dict[str, Mapping[str, str]] = {
 }
 STOPS = {"LengthFinishReasonError": "length", "ContentFilterFinishReasonError": "content_filter"}
 
-# A store that a handler uses is not the model: its failures must not close the queue.
+# A store that a handler uses is not the model: its failures must not open the queue's circuit.
 STORES = frozenset({
     "asyncpg", "psycopg", "psycopg2", "psycopg_pool", "pg8000", "sqlalchemy", "sqlite3",
     "aiosqlite", "pymysql", "aiomysql", "MySQLdb", "mysql", "oracledb", "pyodbc", "redis", "valkey",
     "pymongo", "motor", "peewee", "tortoise",
 })  # fmt: skip
 STORE_MODULES = ("penstock.db", "penstock.engine", "django.db")
-# Clients of models: whatever they call is one.
+# Clients of models: everything they call is a model.
 MODEL_CLIENTS = (
     "openai", "anthropic", "ollama", "groq", "together", "litellm", "mistralai", "cohere",
     "google.genai", "google.generativeai", "google.ai", "vertexai", "google.cloud.aiplatform",
     "replicate", "cerebras", "fireworks", "voyageai", "ai21", "xai_sdk", "dashscope",
 )  # fmt: skip
-# Clients of anything that speaks HTTP: the address tells whether it is a model.
+# Clients of any HTTP service: the address decides whether it is a model.
 HTTP_CLIENTS = (
     "httpx", "httpx2", "httpcore", "httpcore2", "aiohttp", "requests", "urllib", "urllib3",
     "http.client", "huggingface_hub", "azure.core",
 )  # fmt: skip
-# Of models and of stores alike, and without an address: the traceback tells, or nobody.
+# Clients of models and stores, without an address: only the traceback can decide.
 SHARED_CLIENTS = ("google.api_core",)

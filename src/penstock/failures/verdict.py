@@ -1,4 +1,4 @@
-"""What a failure means for the job, its queue and its people: one verdict per class of error."""
+"""What a failure means for the job, its queue and its operators: one verdict per error class."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -8,7 +8,7 @@ from types import MappingProxyType
 
 
 class Fault(StrEnum):
-    """Whose it is."""
+    """Who or what caused the failure."""
 
     JOB = "job"
     PROVIDER = "provider"
@@ -19,22 +19,22 @@ class Fault(StrEnum):
 
 
 class Charge(StrEnum):
-    """What it costs the job."""
+    """What the failure costs the job."""
 
-    FINAL = "final"  # fails at once, no more attempts
-    FULL = "full"  # an attempt
-    PROVISIONAL = "provisional"  # an attempt, given back when the circuit opens within a minute
-    FREE = "free"  # a deferral: costs nothing, never ends a job
+    FINAL = "final"  # the job fails at once, without more attempts
+    FULL = "full"  # counts against max_attempts
+    PROVISIONAL = "provisional"  # counts, unless the circuit opens within a minute
+    FREE = "free"  # a deferral: does not count, and never fails a job
 
 
 class Circuit(StrEnum):
-    """What it does to the queue."""
+    """What the failure does to the queue."""
 
     NONE = "none"
     COUNTS = "counts"  # three in a row from two accounts or jobs open the circuit
-    OPENS = "opens"  # at the second in a row; later where the provider refused calls before
-    PAUSES = "pauses"  # the queue waits as long as the provider asked for
-    STOPS = "stops"  # paused, and the operator is told; config after two different jobs
+    OPENS = "opens"  # at the second in a row; later if the provider refused calls before
+    PAUSES = "pauses"  # the queue waits as long as the provider requested
+    STOPS = "stops"  # paused, and the operator is notified; config after two different jobs
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,18 +43,18 @@ class Verdict:
     charge: Charge
     circuit: Circuit
     fault: Fault
-    after: timedelta | None = None  # asked for by the provider, or the class's own; None: backoff
-    address: str | None = None  # "host:port" that was called; never userinfo or path
-    status: int | None = None  # of HTTP
-    code: str | None = None  # the provider's own word
+    after: timedelta | None = None  # requested by the provider, or the class's own; None: backoff
+    address: str | None = None  # the called "host:port"; never userinfo or path
+    status: int | None = None  # the HTTP status
+    code: str | None = None  # the provider's error code
 
 
 def _wait(seconds: int) -> timedelta:
     return timedelta(seconds=seconds)
 
 
-# What is free has a wait of its own: the queue's backoff is meant for failures. Where the queue
-# stands still meanwhile (circuit, pause), the wait is short, so that work goes on once it moves.
+# Free deferrals have their own wait: the queue's backoff is meant for failures. If the queue is
+# stopped during the wait (circuit, pause), the wait is short, so that jobs start soon afterwards.
 _VERDICTS = (
     Verdict("timeout", Charge.FULL, Circuit.NONE, Fault.UNKNOWN),
     Verdict("stalled", Charge.PROVISIONAL, Circuit.COUNTS, Fault.PROVIDER),
@@ -65,7 +65,7 @@ _VERDICTS = (
     Verdict("auth", Charge.FREE, Circuit.STOPS, Fault.CREDENTIAL, after=_wait(30)),
     Verdict("config", Charge.FREE, Circuit.STOPS, Fault.CONFIG, after=_wait(60)),
     Verdict("input_too_long", Charge.FINAL, Circuit.NONE, Fault.JOB),
-    # The same text into the same window is cut again: another attempt would not help.
+    # The same text is cut to the same window again: another attempt would not help.
     Verdict("input_truncated", Charge.FINAL, Circuit.NONE, Fault.JOB),
     Verdict("refused", Charge.FINAL, Circuit.NONE, Fault.JOB),
     Verdict("invalid_request", Charge.FINAL, Circuit.NONE, Fault.JOB),
@@ -73,8 +73,8 @@ _VERDICTS = (
     Verdict("interrupted", Charge.PROVISIONAL, Circuit.COUNTS, Fault.PROVIDER),
     Verdict("provider_error", Charge.PROVISIONAL, Circuit.COUNTS, Fault.PROVIDER),
     Verdict("no_callback", Charge.FULL, Circuit.COUNTS, Fault.PROVIDER),
-    # Lost workers are the database's affair (recovery). What gets here is a handler's own process
-    # that died: free of charge, one that always runs out of memory would never end.
+    # The database handles lost workers (recovery). This is a handler's own process that died. If it
+    # did not count, a job that always runs out of memory would be retried for ever.
     Verdict("worker_lost", Charge.FULL, Circuit.NONE, Fault.WORKER),
     Verdict("bug", Charge.FULL, Circuit.NONE, Fault.UNKNOWN),
     Verdict("cancelled", Charge.FINAL, Circuit.NONE, Fault.JOB),

@@ -1,1 +1,1 @@
-"""Calls out of the process: the HTTP client, which addresses may be called, and what went wrong."""
+"""Outgoing calls: the HTTP client, the addresses that may be called, and the errors of calls."""

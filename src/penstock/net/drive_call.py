@@ -1,7 +1,7 @@
-"""Calls that drive a queue: POST /v1/queues/{name}/process, sent by us to ourselves.
+"""Calls that drive a queue: POST /v1/queues/{name}/process, sent by Penstock to itself.
 
-They carry a token that is signed, short-lived and good for this queue's call alone, so that no
-process needs a key to begin or to continue a chain.
+They have a signed, short-lived token that is valid only for calls of this queue, so that no process
+needs a key to begin or continue a chain.
 """
 
 import json
@@ -19,9 +19,9 @@ from penstock.security import signed
 from penstock.security.roots import Roots
 
 PREFIX = "pd_"
-# Long enough for a host that starts cold.
+# Long enough for a host with a cold start.
 TOKEN_SECONDS = 300
-# Who refuses says so at once; who works answers when the work is done, and nobody waits for that.
+# A refusal comes at once. An accepted call answers after its work, and is not waited for.
 ANSWER_SECONDS = 1.0
 _ERRORS = 400
 _PURPOSE = "drive 2"
@@ -38,18 +38,18 @@ def make_token(roots: Roots, queue: str) -> str:
 
 
 def is_token(roots: Roots, token: str, queue: str) -> bool:
-    """Whether it lets a call drive this queue now."""
+    """Whether the token allows a call to drive this queue now."""
     claims = signed.verify(roots.keys(_PURPOSE), token.removeprefix(PREFIX))
     return claims is not None and claims["q"] == queue
 
 
 async def call(roots: Roots, base: str, queue: str, body: Mapping[str, Any] | None = None) -> bool:
-    """Begin a call at the API at `base`; whether it was taken, as far as can be seen at once."""
+    """Begin a call to the API at `base`; return False if it is refused within a second."""
     endpoint = read_endpoint(
         f"{base.rstrip('/')}/v1/queues/{quote(queue, safe='')}/process", from_variable=True
     )
     headers = {"Authorization": f"Bearer {make_token(roots, queue)}"}
-    # Its own: the last call of a script is made while its loop ends, and closes what is shared.
+    # Not the shared one: a script's last call is made while its loop ends, which closes that.
     transport = Transport()
     try:
         async with (
@@ -62,7 +62,7 @@ async def call(roots: Roots, base: str, queue: str, body: Mapping[str, Any] | No
             await answer.finish()
             return True
     except TimeoutError:
-        return True  # it works
+        return True  # accepted: it is running jobs
     except ProviderError as error:
         warn(queue, str(error))
         return False
@@ -71,7 +71,7 @@ async def call(roots: Roots, base: str, queue: str, body: Mapping[str, Any] | No
 
 
 def warn(queue: str, why: str) -> None:
-    """Now and then: while the API is away, every few seconds somebody finds that out."""
+    """Log a warning, once per WARN_SECONDS: while the API is unavailable, calls fail often."""
     now = time.monotonic()
     if _warned.get(queue, 0.0) <= now:
         _warned[queue] = now + WARN_SECONDS

@@ -1,4 +1,4 @@
-"""Where a handler calls: an address of the operator's, checked once at start."""
+"""Endpoints: the addresses that handlers call, given by the operator and checked once at start."""
 
 import base64
 from dataclasses import dataclass, field, replace
@@ -13,9 +13,9 @@ _PORTS = {"http": 80, "https": 443}
 
 @dataclass(frozen=True, slots=True)
 class Endpoint:
-    """The URL without user and password, and what goes with every call to it."""
+    """A URL without user and password, and the settings of calls to it."""
 
-    url: str = field(repr=False)  # its path or query may be a secret of its own
+    url: str = field(repr=False)  # its path or query may be secret
     address: str
     """host:port, for people and for the circuit's probe."""
     host: str
@@ -24,10 +24,10 @@ class Endpoint:
     """From `user:password@` in the URL."""
     proxy: Secret | None = None
     public_only: bool = False
-    """Given by a caller: see public_addresses.py."""
+    """The address was given by a caller: see public_addresses.py."""
 
     def under(self, path: str) -> "Endpoint":
-        """The same place at another path."""
+        """The same endpoint with another path."""
         parts = urlsplit(self.url)
         url = parts._replace(path=path).geturl()
         return replace(self, url=url)
@@ -45,13 +45,13 @@ def read_endpoint(
     proxy: Secret | None = None,
     option: str = "url",
 ) -> Endpoint:
-    """The endpoint of a `url`; a wrong one is not quoted, since it may hold a password."""
+    """Parse a `url`; error messages do not quote it, since it may contain a password."""
     parts = _split(url, option, ("http", "https"))
     if parts.password is not None and not from_variable:
         raise _wrong(
             option,
-            "holds a password, which everyone who reads this file would see: write it into "
-            'a variable of the environment and url = "$NAME" here',
+            "contains a password, which all readers of this file would see: put the URL into an "
+            'environment variable, and write url = "$NAME" here',
         )
     host = parts.hostname or ""
     port = parts.port or _PORTS[parts.scheme]
@@ -61,7 +61,7 @@ def read_endpoint(
         private_addresses.refuse_outside(host)
         if proxy is not None:
             raise _wrong(
-                "proxy", "cannot be used on a queue with local_only: it hides where a call ends"
+                "proxy", "cannot be used on a queue with local_only: it hides where a call goes"
             )
     shown = f"[{host}]" if ":" in host else host
     bare = parts._replace(netloc=f"{shown}:{parts.port}" if parts.port else shown, fragment="")

@@ -1,7 +1,7 @@
-"""Whether a model is behind an address, as far as the address tells.
+"""Guess from an address whether it is a model's.
 
-A handler calls more than its model: a store of pictures, a chat for the staff, its own backend.
-What these answer must not hold up the model's queue.
+A handler calls other services than its model: a store of pictures, a chat for the staff, its own
+backend. Their errors must not stop the model's queue.
 """
 
 import re
@@ -11,7 +11,7 @@ from penstock.net import private_addresses
 
 OLLAMA_PORT = 11434
 
-# Hosts that serve models and nothing else, and what is below them.
+# Hosts that serve only models, and their subdomains.
 _HOSTS = (
     "api.openai.com", "api.anthropic.com", "generativelanguage.googleapis.com",
     "api.mistral.ai", "api.cohere.com", "api.cohere.ai", "api.groq.com", "api.together.xyz",
@@ -27,8 +27,8 @@ _HOSTS = (
 _CLOUDS = re.compile(
     r"(?:[a-z0-9-]+-)?aiplatform\.googleapis\.com|bedrock-runtime\.[a-z0-9-]+\.amazonaws\.com"
 )
-# Paths of the well-known APIs. `messages` and `responses` are words of many others, so they count
-# below a version at the root, or at that of a gateway.
+# Paths of the well-known APIs. Other APIs use `messages` and `responses`, too, so these count only
+# below a version at the root, or at the root of a gateway.
 _PATH = re.compile(
     r"/chat/completions"
     r"|(?:/(?:openai|anthropic|api|llm|ai))*/v\d\w*/"
@@ -41,7 +41,7 @@ _PATH = re.compile(
     r"|/models/[^/:]+:(?:\w*[gG]enerateContent|\w*[eE]mbedContents?|countTokens|\w*[pP]redict)"
 )
 _ANYWHERE = re.compile(r"/chat/completions$|:\w*[gG]enerateContent$")
-# What servers in one's own network use besides: llama.cpp, TGI, and what people write themselves.
+# Further paths of servers in private networks: llama.cpp, TGI, and self-written ones.
 _OWN_PATH = re.compile(
     r"(?:^|/)(?:v1|chat|completions?|generate|generate_stream|generations|embeddings?|embed|"
     r"infill|rerank|invoke|predict|predictions|transcribe|transcriptions|inference|tokenize)$"
@@ -49,10 +49,10 @@ _OWN_PATH = re.compile(
 
 
 def of_a_model(url: object, *, answered: bool) -> bool | None:
-    """Whether it looks like a model's; None when it is not known which address it is.
+    """Return whether an address is probably a model's; None: the address is unknown.
 
-    `answered`: somebody is there and spoke HTTP. Nobody at all in one's own network is more likely
-    the model's machine, whatever the path; an answer is judged by the path, there too.
+    `answered`: a server answered by HTTP. An unreachable address in a private network is more
+    likely the model's machine, whatever the path. If there was an answer, the path decides.
     """
     try:
         parts = urlsplit(str(url))

@@ -1,7 +1,8 @@
-"""Whether an address lies in a private network: the promise of a queue with `local_only`.
+"""Check that an address is in a private network, as a queue with `local_only` guarantees.
 
-Looked at twice. At start the name is judged, so that a mistake is told before any job runs. At each
-connect the address it stands for then is judged again (transport.py): a name may move.
+It is checked twice. At start the name is checked, so that a mistake is reported before any job
+runs. At each connect the resolved address is checked again (transport.py), since a name may resolve
+to another address by then.
 """
 
 import concurrent.futures
@@ -11,8 +12,8 @@ from contextlib import suppress
 
 from penstock.errors import Invalid
 
-# Those and no others: `is_private` of the standard library also counts ranges for documentation
-# and benchmarks, which are routed somewhere after all.
+# Only these: `is_private` of the standard library also has the ranges for documentation and
+# benchmarks, which some networks route nevertheless.
 _NETWORKS = tuple(
     ipaddress.ip_network(network)
     for network in (
@@ -26,19 +27,19 @@ _NETWORKS = tuple(
         "fe80::/10",
     )
 )
-# Names that nobody can register in the public DNS.
+# Suffixes that cannot be registered in the public DNS.
 _SUFFIXES = (".local", ".internal", ".lan", ".localhost", ".home.arpa")
 _ALLOWED = (
     "an address of a private network (127.0.0.0/8, 10.0.0.0/8, 172.16.0.0/12, 192.168.0.0/16, "
     "169.254.0.0/16, ::1, fc00::/7, fe80::/10), or a name without dots or in .local, .internal or "
-    ".lan that stands for one"
+    ".lan that resolves to one"
 )
-# A name that takes longer is judged when it is called.
+# A name that takes longer to resolve is checked only when it is called.
 _LOOKUP_SECONDS = 2.0
 
 
 def is_private(address: str) -> bool:
-    """Whether this address, as digits, is one of a private network."""
+    """Whether this numeric address is in a private network."""
     literal = _literal(address)
     if isinstance(literal, ipaddress.IPv6Address) and literal.ipv4_mapped is not None:
         literal = literal.ipv4_mapped
@@ -48,7 +49,7 @@ def is_private(address: str) -> bool:
 
 
 def is_literal(host: str) -> bool:
-    """Whether the host is an address itself, and no name is asked for."""
+    """Whether the host is a numeric address, so that no name is resolved."""
     return _literal(host) is not None
 
 
@@ -59,7 +60,7 @@ def _literal(host: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
 
 
 def is_own(host: str) -> bool:
-    """Whether it is an address of a private network, or a name that can be of one only."""
+    """Whether the host is an address of a private network, or a name that can only be of one."""
     return is_private(host) or _is_own_name(host)
 
 
@@ -68,7 +69,7 @@ def _is_own_name(name: str) -> bool:
 
 
 def refuse_outside(host: str, what: str = "url") -> None:
-    """At start: refuse a host that is not of a private network, with a sentence."""
+    """Refuse a host outside of private networks, at start, with an explanation."""
     if is_literal(host):
         if not is_private(host):
             raise _refused(host, what, "which is outside of private networks")
@@ -77,12 +78,12 @@ def refuse_outside(host: str, what: str = "url") -> None:
     if not _is_own_name(name):
         raise _refused(host, what, "a public name")
     if any(not is_private(address) for address in _addresses(name)):
-        raise _refused(host, what, "which stands for an address outside of private networks")
+        raise _refused(host, what, "which resolves to an address outside of private networks")
 
 
 def _addresses(name: str) -> list[str]:
-    """What the name stands for now; nothing where that is not known here, or not soon."""
-    # Not the loop's own: this runs before there is one. Not waited for at the end either.
+    """Resolve a name; empty if it is unknown here, or the lookup takes too long."""
+    # Not the loop's executor: there is no loop yet. At the end the thread is not waited for.
     pool = concurrent.futures.ThreadPoolExecutor(1, thread_name_prefix="penstock-lookup")
     try:
         entries = pool.submit(socket.getaddrinfo, name, None, type=socket.SOCK_STREAM)

@@ -1,4 +1,4 @@
-"""Addresses that callers give: none may lead into the operator's own network.
+"""Addresses that callers give: they must not lead into the operator's own network.
 
 Each address is checked twice, as those of `local_only` queues are (private_addresses.py): at the
 submit, where its name is resolved and a mistake is reported, and again at each connect
@@ -20,24 +20,24 @@ from penstock.net.endpoint import Endpoint
 
 URL_MAX = 2_000
 LOOKUP_SECONDS = 5.0
-# Lookups at once, in threads of their own: a name can be slow to find on purpose, and a few such
-# would keep the loop's threads, and with them uploads and the lookups of providers, for as long.
+# Simultaneous lookups, in separate threads: an attacker can make a name slow to resolve. A few such
+# names would block the loop's own threads, and with them uploads and the lookups of providers.
 LOOKUPS = 16
 _PORTS = {"http": 80, "https": 443}
 
-# What the standard library calls global, and is not for everyone.
+# Networks that the standard library counts as global although they are not public.
 _CLOSED = tuple(
     ipaddress.ip_network(network)
     for network in (
         "0.0.0.0/8",
         "100.64.0.0/10",  # shared by the customers of a provider
-        "168.63.129.16/32",  # what Azure tells its machines
-        "169.254.0.0/16",  # and most other clouds
+        "168.63.129.16/32",  # the metadata service of Azure
+        "169.254.0.0/16",  # that of most other clouds
         "192.0.0.0/24",
         "192.0.2.0/24",
         "192.31.196.0/24",
         "192.52.193.0/24",
-        "192.88.99.0/24",  # to networks of the other version
+        "192.88.99.0/24",  # relays to IPv6 networks
         "192.175.48.0/24",
         "198.18.0.0/15",
         "198.51.100.0/24",
@@ -46,12 +46,12 @@ _CLOSED = tuple(
         "240.0.0.0/4",
         "2001::/23",
         "2001:db8::/32",
-        "2002::/16",  # holds an address of version 4
+        "2002::/16",  # contains an IPv4 address
         "2620:4f:8000::/48",
         "3fff::/20",
     )
 )
-# Elsewhere in version 6 are private networks, and addresses of version 4 in another form.
+# The rest of IPv6 has private networks, and IPv4 addresses in other forms.
 _OPEN_6 = ipaddress.ip_network("2000::/3")
 _ODD = re.compile(r"""[^!-~]|[\\<>"{}|^`]""")
 _NAME = re.compile(
@@ -64,7 +64,7 @@ _threads: ThreadPoolExecutor
 
 
 def is_public(address: str) -> bool:
-    """Whether this address, as digits, is one that anybody can reach."""
+    """Whether this numeric address is publicly reachable."""
     try:
         literal = ipaddress.ip_address(address)
     except ValueError:
@@ -80,15 +80,15 @@ def is_public(address: str) -> bool:
 
 
 def read_public(url: object, *, allow_private: bool, field: str = "webhook_url") -> Endpoint:
-    """The endpoint of an address that a caller gave; one that may not be called is refused.
+    """Return the endpoint of a caller's address; refuse an address that may not be called.
 
-    `allow_private`: the operator lets callers name addresses of private networks.
+    `allow_private`: the operator allows callers to give addresses of private networks.
     """
     parts = _split(url, field)
     if parts.scheme != "https" and not (allow_private and parts.scheme == "http"):
         raise _refused(field, "must begin with https://")
     if "@" in parts.netloc:
-        raise _refused(field, "holds a user or a password: leave them out")
+        raise _refused(field, "contains a user or a password: leave them out")
     host, port = parts.hostname or "", parts.port
     if port == 0:
         raise _refused(field, "names port 0")
@@ -108,7 +108,7 @@ def read_public(url: object, *, allow_private: bool, field: str = "webhook_url")
 
 
 async def refuse_private(url: object, *, allow_private: bool, field: str = "webhook_url") -> None:
-    """At submit: refuse an address that may not be called, or that nobody can find now."""
+    """Refuse an address at submit that may not be called or cannot be resolved now."""
     endpoint = read_public(url, allow_private=allow_private, field=field)
     if allow_private or is_public(endpoint.host):
         return
@@ -118,19 +118,19 @@ async def refuse_private(url: object, *, allow_private: bool, field: str = "webh
     except (OSError, UnicodeError, TimeoutError):
         entries = []
     if not entries:
-        raise _refused(field, "cannot be found: its name stands for no address now")
+        raise _refused(field, "cannot be found: its name does not resolve to an address now")
     if not all(is_public(str(entry[4][0])) for entry in entries):
         raise _private(field)
 
 
 async def resolve_name(host: str, port: int = 0, family: int = 0) -> list[Any]:
-    """What a name that a caller gave stands for, as `socket.getaddrinfo` has it."""
+    """Resolve a name that a caller gave; the result is as of `socket.getaddrinfo`."""
     ask = partial(socket.getaddrinfo, host, port, family=family, type=socket.SOCK_STREAM)
     return await asyncio.get_running_loop().run_in_executor(_threads, ask)
 
 
 def _new_threads() -> None:
-    """Also in a forked child, which has none of its parent's."""
+    """Create the thread pool; also in a forked child, which does not have its parent's threads."""
     global _threads  # noqa: PLW0603
     _threads = ThreadPoolExecutor(LOOKUPS, thread_name_prefix="penstock-lookup")
 
@@ -143,7 +143,7 @@ def _split(url: object, field: str) -> SplitResult:
     if not isinstance(url, str) or not 1 <= len(url) <= URL_MAX:
         raise _refused(field, f"must be an address of 1 to {URL_MAX} characters")
     if _ODD.search(url):
-        raise _refused(field, "holds a character that an address cannot have: encode it with %")
+        raise _refused(field, "contains a character that is not allowed: encode it with %")
     try:
         parts = urlsplit(url)
         _ = parts.port
@@ -155,9 +155,9 @@ def _split(url: object, field: str) -> SplitResult:
 
 
 def _literal(host: str, *, bracketed: bool, field: str) -> bool:
-    """Whether the host is an address in digits. One in an odd form is refused: others read it so.
+    """Return whether the host is a numeric address; refuse unusual forms of one.
 
-    2130706433, 0x7f.1 and 0177.0.0.1 are 127.0.0.1 to some, and a name to others.
+    Some resolvers read 2130706433, 0x7f.1 and 0177.0.0.1 as 127.0.0.1, and others as names.
     """
     last = host.rstrip(".").rpartition(".")[2]
     try:
@@ -174,12 +174,12 @@ def _literal(host: str, *, bracketed: bool, field: str) -> bool:
     except ValueError:
         odd = True
     if odd:
-        raise _refused(field, "names no host that can be called: is it written in full?")
+        raise _refused(field, "names no host that can be called: write it in full")
     return True
 
 
 def _private(field: str) -> Invalid:
-    return _refused(field, "leads to an address that is not public, and is not called")
+    return _refused(field, "leads to an address that is not public, so it is not called")
 
 
 def _refused(field: str, reason: str) -> Invalid:
@@ -187,6 +187,6 @@ def _refused(field: str, reason: str) -> Invalid:
         f"{field} {reason}",
         code="address_not_allowed",
         field=field,
-        hint="It must be an https:// address that anybody can reach; with PENSTOCK_ALLOW_PRIVATE=1 "
-        "the operator lets others through, to try it out.",
+        hint="It must be a publicly reachable https:// address. With PENSTOCK_ALLOW_PRIVATE=1 the "
+        "operator allows others, for tests.",
     )

@@ -1,4 +1,4 @@
-"""What was seen of a call that failed, before anybody judges it."""
+"""Signals: the facts of a failed call, before it is classified."""
 
 import json
 import re
@@ -8,10 +8,10 @@ from typing import Any
 from urllib.parse import urlsplit
 
 MESSAGE_MAX = 4_000
-"""Characters of a provider's text that are looked at; it may quote a whole prompt."""
+"""How many characters of a provider's text are read; it may quote a whole prompt."""
 
-_BODY_MAX = 1_000_000  # an error that is longer is no error of an API
-_PAGE_MAX = 20_000  # of a proxy's page
+_BODY_MAX = 1_000_000  # a longer body is not parsed: it is not an API's error
+_PAGE_MAX = 20_000  # how much of a proxy's page is read
 _STATUSES = range(100, 600)
 _ERRORS = range(400, 600)
 _PORTS = {"http": 80, "https": 443, "ws": 80, "wss": 443}
@@ -20,22 +20,22 @@ _TAGS = re.compile(r"<[^<>]{0,2000}>")
 
 @dataclass(frozen=True, slots=True)
 class Signal:
-    """What an adapter saw. Our handlers build it; `foreign` reads it off others' exceptions."""
+    """The facts of a failed call: from our own handlers, or read from libraries' exceptions."""
 
-    status: int | None = None  # HTTP status; 200 with a bad end is possible
+    status: int | None = None  # HTTP status; 200 is possible if the stream failed later
     headers: Mapping[str, str] = field(default_factory=dict)  # names in lower case
-    code: str | None = None  # these three from the body
+    code: str | None = None  # this and the next two are from the body
     type: str | None = None
     message: str = ""
     stop_reason: str | None = None  # finish_reason, done_reason, stop_reason
     exception: str | None = None
-    """Kind of failure. No connection: connect, dns, tls, connect_timeout. No answer in time:
-    first_token, stall, read_timeout. Broken off: reset, incomplete. An answer that is no good:
-    bad_json, empty, schema, truncated_input, remote_host. Off exceptions also: pipe, pool,
-    redirect, deadline, database."""
-    received: bool = False  # any byte of the answer had come
+    """The kind of failure. No connection: connect, dns, tls, connect_timeout. No answer in time:
+    first_token, stall, read_timeout. Broken off: reset, incomplete. A wrong answer: bad_json,
+    empty, schema, truncated_input, remote_host. From exceptions also: pipe, pool, redirect,
+    deadline, database."""
+    received: bool = False  # at least one byte of the answer had arrived
     address: str | None = None  # host:port
-    elsewhere: bool = False  # not the provider's: of something else that the handler used
+    elsewhere: bool = False  # the failure of another service that the handler used
 
 
 def from_body(
@@ -58,7 +58,7 @@ def from_body(
 def from_value(
     status: int | None, headers: object, body: object, address: str | None = None
 ) -> Signal:
-    """The same for a body that somebody has parsed already."""
+    """The same for a body that is parsed already."""
     code, kind, message = _words(body)
     number = status_of(code)
     if number is not None:
@@ -78,7 +78,7 @@ def from_value(
 
 
 def _words(body: object) -> tuple[str | None, str | None, str]:
-    """Code, type and message of a body."""
+    """Return code, type and message of a body."""
     if isinstance(body, list) and body:
         body = body[0]
     if isinstance(body, str | bytes):
@@ -104,12 +104,12 @@ def _word(value: object) -> str | None:
         return None
     try:
         return str(value)[:200] or None
-    except ValueError:  # a number of thousands of digits
+    except ValueError:  # a number with thousands of digits
         return None
 
 
 def _last_part(word: str | None) -> str | None:
-    """The name in a problem's type, which is an address: https://example.org/rate-limited."""
+    """Return the name in a problem's type, which is a URL: https://example.org/rate-limited."""
     return word and (word.rstrip("/").rpartition("/")[2] or None)
 
 
@@ -120,7 +120,7 @@ def _text(value: object) -> str:
 
 
 def status_of(value: object) -> int | None:
-    """An HTTP status, also one written as text."""
+    """Return an HTTP status, also if it is a string; None: it is not a status."""
     if isinstance(value, str) and value.isascii() and value.isdigit() and len(value) == 3:  # noqa: PLR2004
         value = int(value)
     if isinstance(value, int) and not isinstance(value, bool) and value in _STATUSES:
@@ -129,7 +129,7 @@ def status_of(value: object) -> int | None:
 
 
 def plain_headers(headers: object) -> dict[str, str]:
-    """Names in lower case, and texts only, whatever a library keeps its headers in."""
+    """Return headers as a dict with names in lower case, from any library's type of headers."""
     try:
         pairs: Iterable[Any] = headers.items() if hasattr(headers, "items") else headers  # type: ignore[assignment]
         return {
@@ -137,7 +137,7 @@ def plain_headers(headers: object) -> dict[str, str]:
             for name, value in pairs
             if isinstance(name, str | bytes) and isinstance(value, str | bytes)
         }
-    except Exception:  # noqa: BLE001  # no headers, or none that can be read
+    except Exception:  # noqa: BLE001  # no headers, or unreadable ones
         return {}
 
 
@@ -146,7 +146,7 @@ def _header(value: str | bytes) -> str:
 
 
 def address_of(url: object) -> str | None:
-    """`host:port` of an address, and nothing else of it: no user, no password, no path."""
+    """Return only `host:port` of an address: no user, no password, no path."""
     try:
         parts = urlsplit(str(url))
         port = parts.port or _PORTS.get(parts.scheme)

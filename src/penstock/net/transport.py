@@ -1,12 +1,13 @@
-"""The way out: one HTTP client per event loop, and what its failures mean.
+"""Outgoing HTTP: one client per event loop, and the meaning of its failures.
 
 aiohttp and not httpx2 (15 November 2026, one run, uvloop, two cores): 43 against 87 µs of processor
 time a streamed token with 20 streams open, 25 against 127 with 1,000, 177 against 527 µs a request.
 httpx2 loads faster (0.10 against 0.24 s). Both close a cancelled call's connection within 4 ms.
 
-Redirects are not followed: an API that moved is a mistake of the configuration, and the key would
-go along. Proxies of the environment are not used, since an HTTP_PROXY for something else would see
-every prompt; a job names its proxy. Nothing is tried again here: the queue is the only retry loop.
+Redirects are not followed: an API that has moved is a configuration error, and the key would be
+sent to the new address. Proxies of the environment are not used, since an HTTP_PROXY for another
+purpose would see every prompt; a job names its proxy. Nothing is retried here: the queue is the
+only retry loop.
 """
 
 import asyncio
@@ -30,13 +31,13 @@ from penstock.net.public_addresses import is_public, resolve_name
 from penstock.net.signal import Signal, from_body, plain_headers
 
 CONNECT_SECONDS = 5.0
-# An idle connection is kept for less time than servers keep it (2 s and more): a call that meets
-# the server's closing would be lost, and with it an attempt.
+# An idle connection is kept for less time than servers keep it (2 s and more): a call sent while
+# the server closes the connection would be lost, and with it an attempt.
 KEEP_SECONDS = 1.0
-# Of an error's body, for how long and how much of it.
+# How long, and how much of, an error's body is read.
 ERROR_SECONDS = 5.0
 ERROR_BYTES = 65_536
-# What follows the last word of a stream has come with it, or the connection is not worth the wait.
+# How long to wait for the rest after a stream's last event: longer is not worth the connection.
 FINISH_SECONDS = 0.1
 CLOSE_SECONDS = 5.0
 
@@ -46,20 +47,20 @@ _NOT_PUBLIC = "not public"
 
 
 class WrongNetwork(Exception):  # noqa: N818
-    """The address, or one that its name stands for now, is not of the networks to be called."""
+    """The address, or one that its name resolves to now, is not in the networks to be called."""
 
 
 class Transport:
-    """The client of one event loop. `here()` finds it, the end of the loop closes it."""
+    """The client of one event loop: `here()` returns it, and the end of the loop closes it."""
 
     def __init__(self) -> None:
         self._sessions: dict[type[AbstractResolver], aiohttp.ClientSession] = {}
         self.busy = 0
-        """Calls that are open."""
+        """The number of calls in progress."""
 
     @classmethod
     async def here(cls) -> "Transport":
-        """The transport of the running loop."""
+        """Return the transport of the running loop."""
         loop = asyncio.get_running_loop()
         entry = _transports.get(loop)
         if entry is None:
@@ -67,27 +68,27 @@ class Transport:
                 del _transports[closed]
             transport = cls()
             entry = _transports[loop] = (transport, _keep(loop, transport))
-            # Whatever ends a loop in good order ends the async generators that are open.
+            # An orderly end of the loop closes its open async generators.
             await anext(entry[1])
         return entry[0]
 
     @property
     def idle(self) -> int:
-        """Connections that wait for another call."""
+        """The number of idle connections."""
         return sum(
             len(waiting)
             for session in self._sessions.values()
             if session.connector is not None
-            for waiting in session.connector._conns.values()  # noqa: SLF001  # has no name of its own
+            for waiting in session.connector._conns.values()  # noqa: SLF001  # there is no public name
         )
 
     @asynccontextmanager
     async def post(
         self, endpoint: Endpoint, body: bytes, headers: Mapping[str, str]
     ) -> AsyncIterator["Answer"]:
-        """Send it; the answer is read inside. Leaving early closes the connection at once.
+        """Send a request; read the answer inside. Leaving early closes the connection at once.
 
-        So a cancelled job stops the model: Ollama generates for as long as somebody listens.
+        So a cancelled job stops the model: Ollama generates while the connection is open.
         """
         self.busy += 1
         try:
@@ -121,15 +122,15 @@ class Transport:
             )
         except WrongNetwork as error:
             raise ProviderError(
-                f"{endpoint.address} stands for an address that is {error}; nothing was sent",
+                f"{endpoint.address} resolves to an address that is {error}; nothing was sent",
                 Signal(exception="remote_host", address=endpoint.address),
             ) from None
         except (aiohttp.ClientError, OSError, ValueError) as error:
             raise _failure(error, endpoint.address, received=False) from None
 
     def _session(self, resolver: type[AbstractResolver]) -> aiohttp.ClientSession:
-        # Apart: a connection that was opened without the look at its address must not be used by
-        # a call that needs it.
+        # One session per resolver: a connection whose address was not checked must not be reused
+        # by a call that requires the check.
         session = self._sessions.get(resolver)
         if session is None:
             session = self._sessions[resolver] = aiohttp.ClientSession(
@@ -142,7 +143,7 @@ class Transport:
                     total=None, connect=CONNECT_SECONDS, sock_connect=CONNECT_SECONDS
                 ),
                 cookie_jar=aiohttp.DummyCookieJar(),
-                # Compressed, a stream arrives in lumps, and a small body may be a huge one.
+                # A compressed stream arrives in lumps, and a small body may expand to a huge one.
                 headers={"User-Agent": "penstock", "Accept-Encoding": "identity"},
                 trust_env=False,
             )
@@ -156,7 +157,7 @@ class Transport:
 
 
 class Answer:
-    """An answer that has begun."""
+    """An answer whose status and headers have arrived."""
 
     __slots__ = ("_response", "address", "complete", "headers", "status")
 
@@ -168,13 +169,13 @@ class Answer:
         self.complete = False
 
     async def chunk(self) -> bytes:
-        """What has come of its body since; nothing when it is complete."""
+        """Return the next bytes of the body; empty: it is complete."""
         chunk = await self._response.content.readany()
         self.complete = not chunk
         return chunk
 
     async def read(self, most: int) -> bytes | None:
-        """Its body as a whole; None when there is more than `most` of it."""
+        """Read the whole body; None: it has more than `most` bytes."""
         body = bytearray()
         while chunk := await self.chunk():
             body += chunk
@@ -183,16 +184,16 @@ class Answer:
         return bytes(body)
 
     async def finish(self) -> None:
-        """Read to the end what has nothing more to say, so that the connection can be kept."""
+        """Read the rest of a finished stream, so that the connection can be kept."""
         with suppress(TimeoutError, aiohttp.ClientError):
             async with asyncio.timeout(FINISH_SECONDS):
                 while await self.chunk():
                     pass
 
     async def refusal(self, who: str) -> ProviderError:
-        """What an answer with an error's status says."""
+        """Read an answer with an error status; return it as an exception."""
         body = bytearray()
-        # Cut off or late: the status is what counts.
+        # If the body is incomplete or late, the status is enough.
         with suppress(TimeoutError, aiohttp.ClientError):
             async with asyncio.timeout(ERROR_SECONDS):
                 while len(body) <= ERROR_BYTES and (chunk := await self.chunk()):
@@ -205,22 +206,22 @@ class Answer:
 
 
 class LocalResolver(ThreadedResolver):
-    """Finds addresses as the system does, and none outside of private networks."""
+    """Resolves names as the system does, and refuses addresses outside of private networks."""
 
     async def resolve(
         self, host: str, port: int = 0, family: AddressFamily = AddressFamily.AF_UNSPEC
     ) -> list[ResolveResult]:
         results = await super().resolve(host, port, family)
-        # All of them: which one is connected to is decided by who answers first.
+        # All must be private: the connection goes to the one that answers first.
         if not all(is_private(result["host"]) for result in results):
             raise WrongNetwork(_OUTSIDE)
         return results
 
 
 class PublicResolver(AbstractResolver):
-    """Finds addresses as the system does, and none that is not public.
+    """Resolves names as the system does, and refuses addresses that are not public.
 
-    What it has found is connected to, and nothing else: nobody looks the name up again.
+    The connection goes to a checked address: the name is not resolved again.
     """
 
     async def resolve(
@@ -242,7 +243,7 @@ class PublicResolver(AbstractResolver):
         ]
 
     async def close(self) -> None:
-        """Nothing is open."""
+        """Do nothing: there is nothing to close."""
 
 
 def _resolver(endpoint: Endpoint) -> type[AbstractResolver]:
@@ -252,11 +253,11 @@ def _resolver(endpoint: Endpoint) -> type[AbstractResolver]:
 
 
 def _refuse_literal(endpoint: Endpoint) -> None:
-    """Refuse an address in digits, for which no resolver is asked."""
+    """Refuse a numeric address, for which the resolver is not called."""
     if endpoint.local_only and is_literal(endpoint.host) and not is_private(endpoint.host):
         raise WrongNetwork(_OUTSIDE)
     if endpoint.public_only:
-        # As it goes to the resolver: `host` would be the name in its own letters (bücher.example).
+        # As the resolver gets it: `host` would be the name in its own alphabet (bücher.example).
         host = URL(endpoint.url).raw_host or ""
         if not (is_public(host) if is_ip_address(host) else host == endpoint.host):
             raise WrongNetwork(_NOT_PUBLIC)
@@ -272,29 +273,29 @@ def _failure(error: Exception, address: str, *, received: bool) -> ProviderError
     )
 
 
-# What failures are called in a Signal, and the end of a sentence: an exception's words may quote a
-# URL. The first that fits counts.
+# The kind of each failure in a Signal, and the end of its message; an exception's own message may
+# quote a URL. The first match counts.
 _FAILURES: tuple[tuple[tuple[type[Exception], ...], str, str], ...] = (
     (
         (aiohttp.ClientConnectorDNSError,),
         "dns",
-        "cannot be found: its name stands for no address",
+        "cannot be found: its name does not resolve to an address",
     ),
     (
         (aiohttp.ClientConnectorCertificateError,),
         "tls",
-        "shows a certificate that is not trusted here",
+        "has a certificate that is not trusted here",
     ),
     ((aiohttp.ClientSSLError, ssl.SSLError), "tls", "cannot be reached by TLS"),
     (
         (aiohttp.ConnectionTimeoutError,),
         "connect_timeout",
-        "did not take the connection in {seconds:g} s",
+        "did not accept the connection within {seconds:g} s",
     ),
     (
         (aiohttp.ClientConnectorError, aiohttp.ClientHttpProxyError),
         "connect",
-        "does not take connections",
+        "does not accept connections",
     ),
     ((aiohttp.ServerTimeoutError,), "read_timeout", "did not answer in time"),
     (
@@ -302,7 +303,7 @@ _FAILURES: tuple[tuple[tuple[type[Exception], ...], str, str], ...] = (
         "reset",
         "closed the connection before its answer was complete",
     ),
-    ((Exception,), "incomplete", "broke off its answer, or sent what is no HTTP"),
+    ((Exception,), "incomplete", "broke off its answer, or sent invalid HTTP"),
 )
 
 _transports: dict[asyncio.AbstractEventLoop, tuple[Transport, AsyncGenerator[None, None]]] = {}
@@ -321,14 +322,14 @@ async def _keep(
 
 
 async def close_transport() -> None:
-    """Close the running loop's, before the loop ends."""
+    """Close the transport of the running loop before the loop ends."""
     entry = _transports.get(asyncio.get_running_loop())
     if entry is not None:
         await entry[1].aclose()
 
 
 def _forget_in_child() -> None:
-    """A forked child must not speak on its parent's connections, nor even close them."""
+    """Drop the parent's transports in a forked child, which must not use or even close them."""
     _the_parents.append(dict(_transports))
     _transports.clear()
 

@@ -1,1 +1,1 @@
-"""Keys derived from the secret, signatures, callback tokens, and redaction of secrets in texts."""
+"""Keys derived from the secret, signatures, callback tokens, and the redaction of texts."""

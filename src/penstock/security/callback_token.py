@@ -1,4 +1,4 @@
-"""Tokens of callbacks: made of job and attempt, so that anyone with the root can check any."""
+"""Callback tokens, derived from job and attempt: any process with the root can verify them."""
 
 import hashlib
 import hmac
@@ -10,7 +10,7 @@ from penstock.security import signed
 from penstock.security.roots import Roots
 
 DEFAULT_URL = "http://127.0.0.1:8484"
-"""Where the API is reached unless PENSTOCK_PUBLIC_URL says otherwise."""
+"""The address of the API if PENSTOCK_PUBLIC_URL is not set."""
 
 _PURPOSE = "callback 1"
 _FORM = re.compile(r"([1-9][0-9]{0,8})\.([A-Za-z0-9_-]{43})", re.ASCII)
@@ -18,31 +18,31 @@ _FORM = re.compile(r"([1-9][0-9]{0,8})\.([A-Za-z0-9_-]{43})", re.ASCII)
 
 @dataclass(frozen=True, slots=True)
 class Outside:
-    """What a worker needs to know to work with the world outside."""
+    """The settings that a worker needs for calls of outside functions and webhooks."""
 
     roots: Roots
     base: str = DEFAULT_URL
     allow_private: bool = False
-    """Addresses that callers give may lie in private networks."""
+    """Addresses that callers give may be in private networks."""
 
     def callback_url(self, job_id: UUID) -> str:
         return f"{self.base}/v1/callbacks/{job_id}"
 
 
 def make(roots: Roots, job_id: UUID, attempt: int) -> str:
-    """The token of a start that is handed over."""
+    """Make the token of a dispatched attempt."""
     return all_of(roots, job_id, attempt)[0]
 
 
 def all_of(roots: Roots, job_id: UUID, attempt: int) -> list[str]:
-    """One by each root, the present one first: the start may be older than an exchange."""
+    """Make a token with each root, the current first: the attempt may be older than a rotation."""
     content = f"{job_id}:{attempt}".encode()
     digests = [hmac.digest(key, content, hashlib.sha256) for key in roots.keys(_PURPOSE)]
     return [f"{attempt}.{signed.text(digest)}" for digest in digests]
 
 
 def attempt_of(roots: Roots, job_id: UUID, token: str) -> int | None:
-    """Of which attempt of this job it is; None: it is not ours, or another job's."""
+    """Return the attempt of this job that a token is for; None: it is not a token of this job."""
     match = _FORM.fullmatch(token)
     if match is None:
         return None

@@ -1,12 +1,12 @@
-"""Keys and passwords in a text, replaced before anybody stores or shows it; and secrets in URLs.
+"""Replace keys and passwords in texts before they are stored or shown; and secrets in URLs.
 
-User, password, query and fragment of an address are taken out, since keys stand there. Two sorts of
-keys: forms of keys that are known, whoever wrote the text, and the values of secrets that this
-process has read from its environment. `redaction.sql` knows the same forms, for errors that come
-from elsewhere; one table of examples tests both.
+User, password, query and fragment of an address are removed, since they may be keys. Two sorts of
+keys are replaced: known formats, in any text, and the values of secrets that this process has read
+from its environment. `redaction.sql` knows the same formats, for errors from other sources; one
+table of examples tests both.
 
-Each pattern begins with something fixed and then takes one class of characters, without an
-alternative to go back to: the time is proportional to the length of the text.
+Each pattern begins with fixed characters and continues with one class of characters, without
+backtracking: the time is proportional to the length of the text.
 """
 
 import re
@@ -14,7 +14,7 @@ import re
 from penstock.security import secret
 
 TEXT_MAX = 20_000
-"""Characters that are looked at; what follows is left out."""
+"""How many characters are read; the rest is left out."""
 
 _TOKEN = re.compile(r"""[^\s"'<>]+""")
 _END_OF_HOST = re.compile(r"[/?#\\]")
@@ -23,9 +23,9 @@ _CLOSING = re.compile(r"[)\]},.;:!]*$")
 
 
 def without_secrets(text: str) -> str:
-    """The text, with each address in it cut to scheme, host and path."""
+    """Return the text with each address in it cut to scheme, host and path."""
     if len(text) > TEXT_MAX:
-        # Not in the midst of an address: what is before its "@" would not be seen as a password.
+        # Not in the middle of an address: without its "@" a password would not be recognized.
         text = text[:TEXT_MAX].rpartition(" ")[0]
     return _TOKEN.sub(_cut, text)
 
@@ -37,7 +37,7 @@ def _cut(match: re.Match[str]) -> str:
         end = _END_OF_HOST.search(rest)
         host, path = (rest, "") if end is None else (rest[: end.start()], rest[end.start() :])
         return f"{scheme}://{host.rpartition('@')[2]}{_path(path)}"
-    # urllib3 quotes the path alone, others leave out the scheme.
+    # urllib3 quotes only the path, and others leave out the scheme.
     path, _, query = token.partition("?")
     return _path(token) if "/" in path and "=" in query else token
 
@@ -52,7 +52,7 @@ def _path(path: str) -> str:
 
 REDACTED = "[redacted]"
 
-# Not in the midst of a word ("task-force"), but behind what was escaped: %20, or \n in a repr.
+# Not in the middle of a word ("task-force"), but after an escape: %20, or \n in a repr.
 _BEGIN = r"(?:(?<![A-Za-z0-9])|(?<=%[0-9A-Fa-f]{2})|(?<=\\[nrt]))"
 _KEYS = (
     r"sk-[A-Za-z0-9_*-]{6,}",  # OpenAI, Anthropic, OpenRouter, DeepSeek
@@ -88,7 +88,7 @@ _NAMES = (
     r"session[_-]?id",
     r"signature",
 )
-# One of these is in each of them. To look for it first takes a fifth of the time.
+# Each of the names contains one of these. Searching for them first takes a fifth of the time.
 _MAY_BE_NAMED = re.compile("key|pass|pwd|secret|token|credential|session|signature", re.IGNORECASE)
 _NAMED = rf"(?i)((?:{'|'.join(_NAMES)})[\"']?\s{{0,3}}"
 _VALUE = r"[^\s\"',;&()\[\]{}<>]"
@@ -97,12 +97,12 @@ _PRIVATE_KEY = (
     r"-----BEGIN [A-Z ]{0,30}PRIVATE KEY-----[^-]*"
     r"(?:-----END [A-Z ]{0,30}PRIVATE KEY-----)?"
 )
-# Whatever their value; to the end of the line or of what quotes it.
+# Any value of these headers, to the end of the line or of the quotation.
 _HEADER = (
     r"(?i)((?:authorization|cookie|x-api-key)[\"']?\s{0,3}[:=]\s{0,3}(?:b(?=[\"']))?[\"']?)"
     r"[^\s\"',}\[][^\n\"',}]*"
 )
-# Not "Basic authentication": a value has a digit, capitals within, or is long.
+# Not "Basic authentication": a value has a digit, a capital inside, or is long.
 _SCHEME = (
     r"([Bb]earer|BEARER|[Bb]asic|BASIC)\s{1,3}"
     r"(?:(?=[A-Za-z._~+/=*-]{0,100}[0-9])|(?=[A-Za-z._~+/=*-]{0,100}[a-z][A-Z])"
@@ -110,7 +110,7 @@ _SCHEME = (
 )
 _QUOTED = rf"{_NAMED}[=:]>?\s{{0,3}})b?(?:\"[^\"]*\"?|'[^']*'?)"
 _ASSIGNED = rf"{_NAMED}=\s{{0,3}}){_VALUE}+"
-# A word after a colon may be prose; with a digit in it, it is none.
+# A word after a colon may be prose, but not if it has a digit.
 _MENTIONED = rf"{_NAMED}:\s{{0,3}})(?=[^\s\"',;&()\[\]{{}}<>0-9]{{0,100}}[0-9]){_VALUE}{{6,}}"
 
 _PATTERNS = tuple(
@@ -128,7 +128,7 @@ _NAMED_PATTERNS = tuple(re.compile(pattern) for pattern in (_QUOTED, _ASSIGNED, 
 
 
 def redact(text: str) -> str:
-    """The text without keys, passwords and tokens."""
+    """Return the text with keys, passwords and tokens replaced."""
     for value in secret.known():
         if value in text:
             text = text.replace(value, REDACTED)

@@ -1,4 +1,4 @@
-"""The secret that everything an installation signs is derived from, each purpose its own key."""
+"""The root secret of an installation, from which the key of each purpose is derived."""
 
 import hashlib
 import hmac
@@ -18,30 +18,30 @@ _BYTES = 32
 
 
 class Roots:
-    """One root, or a new one and old ones while they are exchanged: the first signs."""
+    """One root, or during a rotation the new one and old ones: the first signs."""
 
     def __init__(self, roots: tuple[str, ...]) -> None:
         self.secrets = tuple(root.encode() for root in roots)
-        """The roots themselves; each is an operator's bearer secret as well."""
-        # So that no error quotes one: see redaction.py.
+        """The roots themselves; each is also accepted as an operator's key."""
+        # Registers them for redaction, so that no error quotes one: see redaction.py.
         self._secrets = tuple(Secret(root) for root in roots)
 
     def __repr__(self) -> str:
         return "Roots(***)"
 
     def keys(self, purpose: str) -> list[bytes]:
-        """The keys for one purpose, that to sign with first: whoever has it cannot guess others."""
+        """Return the keys for one purpose, the signing key first; they do not reveal others."""
         content = f"penstock {purpose}".encode()
         return [hmac.digest(root, content, hashlib.sha256) for root in self.secrets]
 
     @property
     def first(self) -> str:
-        """The one that signs, which is the operator's bearer secret as well."""
+        """The root that signs, which is also the operator's key."""
         return self.secrets[0].decode()
 
 
 def read_roots(settings: Settings) -> Roots:
-    """PENSTOCK_SECRET; on an embedded database also a secret that is made once and kept there."""
+    """Read PENSTOCK_SECRET; for an embedded database, else create a secret once and keep it."""
     if settings.secrets:
         return Roots(settings.secrets)
     if settings.dsn is not None:
@@ -54,7 +54,7 @@ def read_roots(settings: Settings) -> Roots:
 
 
 def moved(settings: Settings, dsn: str) -> Settings:
-    """The same on another database, for a while; without a secret, with one for that while."""
+    """Return the settings for a temporary database; without a secret, with a temporary one."""
     return replace(settings, dsn=dsn, secrets=settings.secrets or (secrets.token_hex(_BYTES),))
 
 
@@ -65,7 +65,7 @@ def _kept(path: Path) -> str:
     try:
         secret = path.read_text(encoding="ascii").strip()
     except FileNotFoundError:
-        # Whole before it has its name: another process may read it at the same moment.
+        # Written completely before it gets its name: another process may read it at any moment.
         handle = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
         with os.fdopen(handle, "w") as file:
             file.write(made)
@@ -78,5 +78,7 @@ def _kept(path: Path) -> str:
         secret = path.read_text(encoding="ascii").strip()
     weakness = why_weak(secret)
     if weakness is not None:
-        raise Misconfigured(f"the secret in {path} {weakness}; remove the file: a new one is made")
+        raise Misconfigured(
+            f"the secret in {path} {weakness}; remove the file, and a new one is created"
+        )
     return secret

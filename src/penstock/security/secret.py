@@ -1,9 +1,9 @@
-"""A value that is used and never shown: not in a repr, a log line, an error or a traceback."""
+"""A value that is never shown: not in a repr, a log line, an error or a traceback."""
 
 from typing import NoReturn
 from weakref import WeakValueDictionary
 
-# What is shorter is a word that a text may hold for another reason.
+# A shorter value may be a usual word in a text.
 LEAST_CHARACTERS = 8
 
 
@@ -15,15 +15,15 @@ class Secret:
         _all[id(self)] = self
 
     def reveal(self) -> str:
-        """The value, for the one place that sends it."""
+        """Return the value, for the code that sends it."""
         return self._value
 
     def __repr__(self) -> str:
         return "Secret(***)"
 
     def __reduce__(self) -> NoReturn:
-        # Whatever copies it to a file or another process would show it there.
-        raise TypeError("a secret is not pickled: read it from the environment again")
+        # A copy in a file or another process would show the value.
+        raise TypeError("a secret cannot be pickled: read it from the environment again")
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Secret) and other._value == self._value
@@ -36,9 +36,9 @@ _all: WeakValueDictionary[int, Secret] = WeakValueDictionary()
 
 
 def known() -> list[str]:
-    """The values of all secrets in use, longest first, to be taken out of texts.
+    """Return the values of all secrets in use, longest first, to be removed from texts.
 
-    Of "Bearer …" and "Basic …" also what follows alone.
+    For "Bearer …" and "Basic …" also the value without the scheme.
     """
     values = {
         secret.reveal() for secret in [ref() for ref in _all.valuerefs()] if secret is not None

@@ -1,4 +1,4 @@
-"""Standard Webhooks: how a function knows that a call is ours, and we that one is a function's."""
+"""Standard Webhooks: signatures by which functions verify our calls, and we verify theirs."""
 
 import base64
 import binascii
@@ -16,14 +16,14 @@ TOLERANCE_SECONDS = 300
 """How old a signature may be, or how far in the future."""
 _FUNCTIONS = "signing key 1"
 _LEAST_BYTES = 8
-# Of one message, so many signatures are looked at.
+# How many signatures of one message are checked.
 _MOST_SIGNATURES = 10
 
 
 class Signer:
-    """Signs with its secrets: `whsec_` and base64, as the standard has it, or any other text.
+    """Signs with its secrets: `whsec_` and base64, as in the standard, or any other text.
 
-    More than one while they are exchanged: a message then carries a signature by each.
+    During a rotation there are several: a message then has a signature by each.
     """
 
     def __init__(self, *secrets: Secret) -> None:
@@ -39,16 +39,17 @@ class Signer:
 
     @property
     def written(self) -> list[str]:
-        """Its secrets, for the one who is given them."""
+        """The secrets as texts, to be shown to their receiver."""
         return [secret.reveal() for secret in self._secrets]
 
     def sign(self, message_id: str, timestamp: int, body: bytes) -> str:
         return " ".join(map(_written, self._digests(message_id, str(timestamp), body)))
 
     def match(self, headers: Mapping[str, str], body: bytes, now: float) -> bytes | None:
-        """Whether a signature fits a message whose headers these are; None: none does.
+        """Verify a message with these headers; return the digest that identifies it, or None.
 
-        The message is known by the first secret's, whichever fits: one that carries several is one.
+        The digest is the one by the first secret, whichever signature matches: so a message with
+        several signatures has only one digest.
         """
         message_id = headers.get("webhook-id", "")
         timestamp = headers.get("webhook-timestamp", "")
@@ -64,7 +65,7 @@ class Signer:
         return None
 
     def is_secret(self, text: str) -> bool:
-        """Whether it is one of the secrets itself, as they are written."""
+        """Whether the text is one of the secrets itself."""
         content = text.encode()
         return any(
             hmac.compare_digest(secret.reveal().encode(), content) for secret in self._secrets
@@ -76,24 +77,24 @@ class Signer:
 
 
 def of_functions(roots: Roots) -> Signer:
-    """What calls of functions are signed with, and their callbacks, where a kind has no secret."""
+    """The signer of calls to functions and of their callbacks, for kinds without a secret."""
     return Signer.of_keys(roots.keys(_FUNCTIONS))
 
 
 def of_webhooks(roots: Roots, account: str | None, *, trusted: bool) -> Signer:
-    """What messages are signed with: the operator's own receivers, or one account's."""
+    """The signer of webhooks: to the operator's own receivers, or to one account's."""
     return Signer.of_keys(roots.keys("webhook" if trusted else f"webhook {account or ''}"))
 
 
 def written(key: bytes) -> str:
-    """A key as its receiver is given it."""
+    """Format a key for its receiver."""
     return PREFIX + base64.b64encode(key).decode()
 
 
 def signed(
     signer: Signer | None, message_id: str, timestamp: int, body: bytes
 ) -> Mapping[str, str]:
-    """The headers of a message; without a secret, all but the signature."""
+    """Return the headers of a message; without a signer, there is no signature."""
     headers = {"webhook-id": message_id, "webhook-timestamp": str(timestamp)}
     if signer is not None:
         headers["webhook-signature"] = signer.sign(message_id, timestamp, body)
@@ -108,9 +109,9 @@ def _key(text: str) -> bytes:
             else text.encode()
         )
     except binascii.Error:
-        raise _wrong("begins with whsec_, and what follows is no base64") from None
+        raise _wrong("begins with whsec_, but the rest is no base64") from None
     if len(key) < _LEAST_BYTES:
-        raise _wrong(f"is shorter than {_LEAST_BYTES} bytes, and can be guessed")
+        raise _wrong(f"is shorter than {_LEAST_BYTES} bytes, so it can be guessed")
     return key
 
 

@@ -1,4 +1,4 @@
-"""Small statements that travel through others' hands and come back: readable, and signed."""
+"""Small signed claims that clients keep and send back: readable, but not forgeable."""
 
 import base64
 import hashlib
@@ -10,7 +10,7 @@ from typing import Any
 
 
 def sign(key: bytes, claims: dict[str, Any]) -> str:
-    """`x` in the claims is the second after which they are not valid any more."""
+    """Sign claims; `x` in them is the Unix time at which they expire."""
     body = json.dumps(claims).encode()
     return f"{text(body)}.{text(hmac.digest(key, body, hashlib.sha256))}"
 
@@ -29,10 +29,10 @@ def verify(keys: Sequence[bytes], given: str) -> dict[str, Any] | None:
 
 
 def text(content: bytes) -> str:
-    """Bytes as base64 for URLs, without padding."""
+    """Encode bytes as base64 for URLs, without padding."""
     return base64.urlsafe_b64encode(content).rstrip(b"=").decode()
 
 
 def content(text: str) -> bytes:
-    """The bytes that `text` wrote; ValueError: it did not write this."""
+    """Decode the output of `text`; ValueError: it is not such an output."""
     return base64.b64decode(text + "=" * (-len(text) % 4), altchars=b"-_", validate=True)

@@ -147,7 +147,7 @@ WRONG: list[tuple[str, str]] = [
     (HEAD + "handler = 'ollama'\nurl = 'http://h'", "model: is missing"),
     (ASKS.replace("http://127.0.0.1:11434", "ftp://h"), "url: url must begin with http://"),
     (ASKS.replace("http://127.0.0.1:11434", "http://h:x"), "url: url is not an address"),
-    (ASKS.replace("127.0.0.1:11434", "u:secret@h"), "url: url holds a password, which everyone"),
+    (ASKS.replace("127.0.0.1:11434", "u:secret@h"), "url: url contains a password, which all"),
     (ASKS.replace(":11434", ":11434/v1"), "url: url ends in /v1, which is Ollama's OpenAI API"),
     (ASKS.replace("http://127.0.0.1:11434", "$NOT_SET"), "url: $NOT_SET is not set"),
     (ASKS + "num_ctx = 0", "num_ctx: num_ctx is 0; it may be a whole number from 1"),

@@ -46,9 +46,9 @@ def _kinds(site: Site) -> None:
 )
 async def test_a_wrong_key_is_401_in_the_same_words(site: Site, given: str) -> None:
     refused = await site.client(given).get("/v1/jobs")
-    told = problem(refused, 401, "unauthorized")
+    refusal = problem(refused, 401, "unauthorized")
     assert refused.headers["www-authenticate"] == "Bearer"
-    assert given not in told["detail"]
+    assert given not in refusal["detail"]
 
 
 async def test_a_secret_of_another_key_does_not_fit(site: Site) -> None:
@@ -75,8 +75,8 @@ async def test_keys_do_not_pass_in_the_address(site: Site) -> None:
 
 async def test_each_kind_opens_its_own(site: Site) -> None:
     process = site.client(await site.make_key("process"))
-    told = problem(await process.get("/v1/jobs"), 403, "not_allowed")
-    assert "app" in told["needs"]
+    refusal = problem(await process.get("/v1/jobs"), 403, "not_allowed")
+    assert "app" in refusal["needs"]
     for client in (site.app_client, await site.account_client("u1")):
         problem(await client.get("/v1/keys"), 403, "not_allowed")
     assert (await site.admin.get("/v1/keys")).status_code == 200
@@ -217,10 +217,10 @@ async def test_who_sends_many_wrong_keys_is_named_in_the_log(
     wrong = site.client("wrong", address="198.51.100.7")
     for _ in range(caller.FAILURES * 2):
         await wrong.get("/v1/jobs", headers={"x-forwarded-for": "203.0.113.5"})
-    [said] = [one for one in caplog.messages if "wrong keys came from" in one]
-    assert "198.51.100.7" in said
-    assert "name it in PENSTOCK_PROXIES" in said
-    assert "203.0.113.5" not in said
+    [warning] = [one for one in caplog.messages if "wrong keys came from" in one]
+    assert "198.51.100.7" in warning
+    assert "name it in PENSTOCK_PROXIES" in warning
+    assert "203.0.113.5" not in warning
 
 
 async def test_addresses_of_one_network_count_together(site: Site) -> None:

@@ -115,7 +115,7 @@ async def test_customers_are_told_in_general_words_whatever_way_they_look(failin
     await failing.work()
     mine = await failing.account_client("u1")
     one, of_account, of_topic = f"/v1/jobs/{job}", "account", "topic"
-    looks: list[tuple[httpx.AsyncClient, str, str]] = [
+    calls: list[tuple[httpx.AsyncClient, str, str]] = [
         (client, method, path)
         for client, whose in (
             (mine, of_account),
@@ -134,8 +134,8 @@ async def test_customers_are_told_in_general_words_whatever_way_they_look(failin
             ),
         )
     ]
-    assert len(looks) == 15
-    for client, method, path in looks:
+    assert len(calls) == 15
+    for client, method, path in calls:
         answer = await client.request(method, path)
         assert answer.status_code == 200, answer.text
         found = answer.json()
@@ -179,8 +179,8 @@ async def test_streams_show_each_who_watches_what_is_theirs(
         await other.next()
         await failing.work()
         for client, listener in ((clients[0], one), (clients[1], other)):
-            told = (await listener.status("failed")).data
-            (is_public if client is mine else is_whole)(told)
+            sent = (await listener.status("failed")).data
+            (is_public if client is mine else is_whole)(sent)
     # What has ended is in the snapshots of who comes now, in any order.
     for path in paths[1:]:
         for client in clients:
@@ -188,8 +188,8 @@ async def test_streams_show_each_who_watches_what_is_theirs(
                 event = await listener.until(
                     lambda event: event.name in ("job", "batch"), "the job or its batch"
                 )
-                [told] = event.data.get("items", [event.data])
-                (is_public if client is mine else is_whole)(told)
+                [sent] = event.data.get("items", [event.data])
+                (is_public if client is mine else is_whole)(sent)
 
 
 async def test_changes_are_told_to_each_watcher_of_a_scope_as_theirs(failing: Site) -> None:
@@ -287,9 +287,9 @@ async def test_a_webhook_that_a_submit_named_is_told_as_a_customer(
     rows = await conn.fetch(
         "select trusted, job::jsonb as job from penstock.claim_deliveries(10, '1 minute')"
     )
-    told = {row["trusted"]: row["job"] for row in rows if row["job"]["id"] == job}
-    is_public(told[False])
-    is_whole(told[True])
+    sent = {row["trusted"]: row["job"] for row in rows if row["job"]["id"] == job}
+    is_public(sent[False])
+    is_whole(sent[True])
 
 
 async def test_a_tenants_views_say_it_in_general_words(
@@ -351,14 +351,14 @@ async def test_who_reports_by_sql_stores_no_key(conn: asyncpg.Connection) -> Non
 
 async def test_general_words_are_those_of_the_pages(conn: asyncpg.Connection) -> None:
     """G14: each class has its own, the same in SQL and in the component."""
-    said = {}
+    words = {}
     for cls in CLASSES:
-        said[cls] = await conn.fetchval("select penstock._general_words($1, null)", cls)
+        words[cls] = await conn.fetchval("select penstock._general_words($1, null)", cls)
     other = await conn.fetchval("select penstock._general_words('solar_flare', null)")
-    assert len({*said.values(), other}) == len(CLASSES) + 1
+    assert len({*words.values(), other}) == len(CLASSES) + 1
     page = re.sub(r'"\s*\+\s*"', "", TEXTS.read_text()).partition("const de =")[0]
     shown = dict(re.findall(r'"error\.(\w+)":\s*"([^"]*)"', page))
     assert shown.pop("public") == "{message}"
     assert shown.pop("other") == other
-    del said["cancelled"]  # which the component shows as a status
-    assert shown == said
+    del words["cancelled"]  # which the component shows as a status
+    assert shown == words

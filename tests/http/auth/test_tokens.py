@@ -73,10 +73,10 @@ async def test_an_accounts_key_gives_away_its_own_only(site: Site) -> None:
     other = await make(site.app_client, account="u2", topic="t")
     assert await token(mine, job=own)
     assert await token(mine, account="u1")
-    told = problem(await mine.post("/v1/tokens", json={"job": other}), 404, "unknown_job")
+    refusal = problem(await mine.post("/v1/tokens", json={"job": other}), 404, "unknown_job")
     nobody = str(uuid4())
     same = problem(await mine.post("/v1/tokens", json={"job": nobody}), 404, "unknown_job")
-    assert told["detail"].replace(other, "") == same["detail"].replace(nobody, "")
+    assert refusal["detail"].replace(other, "") == same["detail"].replace(nobody, "")
     problem(await mine.post("/v1/tokens", json={"account": "u2"}), 404, "unknown_account")
     problem(await mine.post("/v1/tokens", json={"account": "nobody"}), 404, "unknown_account")
     browser = site.client(await token(mine, topic="t"))
@@ -110,8 +110,8 @@ async def test_a_token_lasts_as_long_as_was_asked_for(
 async def test_a_token_that_was_changed_opens_nothing(site: Site) -> None:
     found = await token(site.app_client, account="u1")
     body, mac = found.removeprefix("pt_").split(".")
-    said = base64.urlsafe_b64decode(body + "=" * (-len(body) % 4))
-    forged = base64.urlsafe_b64encode(said.replace(b'"u1"', b'"u2"')).rstrip(b"=").decode()
+    claims = base64.urlsafe_b64decode(body + "=" * (-len(body) % 4))
+    forged = base64.urlsafe_b64encode(claims.replace(b'"u1"', b'"u2"')).rstrip(b"=").decode()
     for wrong in (f"pt_{forged}.{mac}", f"pt_{body}.{mac[:-2]}AA", f"pt_{body}", f"pt_{body}."):
         problem(await site.client(wrong).get("/v1/jobs"), 401, "unauthorized")
 
@@ -135,5 +135,5 @@ async def test_a_token_that_was_changed_opens_nothing(site: Site) -> None:
 async def test_a_wrong_request_is_refused_by_name(
     site: Site, body: dict[str, Any], field: str
 ) -> None:
-    told = problem(await site.app_client.post("/v1/tokens", json=body), 422, "invalid_request")
-    assert told["field"] == field
+    refusal = problem(await site.app_client.post("/v1/tokens", json=body), 422, "invalid_request")
+    assert refusal["field"] == field

@@ -606,18 +606,18 @@ async def test_clients_that_drop_and_return_have_the_present_state(
     server = servers[0]
     number = await worker(conn, lease="1 hour")
     await submit_rows(conn, [{"kind": "q", "topic": "a"}] * 20)
-    ended: set[str] = set()
+    finished: set[str] = set()
 
     async def end_one() -> None:
         started = await claim(conn, number)
         await finish(conn, number, started)
-        ended.add(str(started[0]["id"]))
+        finished.add(str(started[0]["id"]))
 
     async with server.client() as client:
         crowd = Crowd(client, count)
 
         async def all_know() -> bool:
-            return all(had == ended for had in crowd.known.values())
+            return all(had == finished for had in crowd.known.values())
 
         for turn in range(4):
             await end_one()

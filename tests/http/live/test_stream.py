@@ -311,8 +311,8 @@ async def test_a_leaving_server_closes_all_streams(marking: Site) -> None:
         listening(marking.admin, f"/v1/jobs/{job}/events") as one,
     ):
         await one.next()
-        for tell in marking.api.state.backend.on_leave:
-            tell()
+        for leave in marking.api.state.backend.on_leave:
+            leave()
         await asyncio.gather(topic.over(1), one.over(1))
 
 

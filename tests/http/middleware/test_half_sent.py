@@ -55,8 +55,8 @@ async def test_a_caller_sends_so_many_bodies_at_once(
     fourth = HalfSent(started, path, [b"x"], key=other, address="192.0.2.8")
     running.append(await begin(fourth))
     assert fourth.status == 503, "all callers of its sort have as many as they may"
-    said = {"kind": "q", "payload": {}}
-    assert (await started.app_client.post("/v1/jobs", json=said)).status_code == 201
+    body = {"kind": "q", "payload": {}}
+    assert (await started.app_client.post("/v1/jobs", json=body)).status_code == 201
     for call in (*calls, third, fourth):
         call.leave()
     await asyncio.gather(*running)
@@ -81,10 +81,10 @@ async def test_a_function_that_has_shown_its_token_is_no_stranger(started: Site)
 
 async def test_a_body_that_has_come_counts_no_more(started: Site) -> None:
     """A request that waits for a job has nothing more to send."""
-    said = {"kind": "q", "payload": {}}
+    body = {"kind": "q", "payload": {}}
     waiting = [
         asyncio.create_task(
-            started.client(SECRET).post("/v1/jobs", json=said, headers={"Prefer": "wait=30"})
+            started.client(SECRET).post("/v1/jobs", json=body, headers={"Prefer": "wait=30"})
         )
         for _ in range(3)
     ]

@@ -44,7 +44,7 @@ def limits_of(site: Site) -> Limits:
     return found
 
 
-def told(call: HalfSent) -> dict[str, Any]:
+def refusal(call: HalfSent) -> dict[str, Any]:
     found: dict[str, Any] = json.loads(call.answer)
     return found
 
@@ -78,7 +78,7 @@ async def test_a_body_that_comes_in_drops_is_not_waited_for(
         call = HalfSent(started, path, [b"x"] * 10_000, key=key, pause=0.02)
         await call.run()
         assert call.status == 408, call.answer
-        assert told(call)["code"] == "request_timeout"
+        assert refusal(call)["code"] == "request_timeout"
         assert call.headers[b"connection"] == b"close"
         assert call.read_parts < 1_000
 
@@ -116,10 +116,10 @@ async def test_strangers_hold_so_much(  # noqa: PLR0917
     await first.stuck()
     second = HalfSent(started, "/v1/callbacks", body, address=address)
     await second.run()
-    assert (second.status, told(second)["code"]) == (status, code)
+    assert (second.status, refusal(second)["code"]) == (status, code)
     assert second.headers[b"retry-after"] == b"2"
-    said = {"kind": "q", "payload": {"a": "x" * 60 * KB}}
-    assert (await started.app_client.post("/v1/jobs", json=said)).status_code == 201
+    answer = {"kind": "q", "payload": {"a": "x" * 60 * KB}}
+    assert (await started.app_client.post("/v1/jobs", json=answer)).status_code == 201
     if bound == "STRANGERS_BYTES":
         first.leave()
         await running
@@ -143,12 +143,12 @@ async def test_one_account_holds_so_much(started: Site) -> None:
     second = HalfSent(started, "/v1/jobs/batch", [half], key=keys[1])
     await second.run()
     assert second.status == 429, second.answer
-    said = told(second)
-    assert (said["code"], said["most"]) == ("too_many_bytes", 8 * KB * KB)
+    body = refusal(second)
+    assert (body["code"], body["most"]) == ("too_many_bytes", 8 * KB * KB)
     large = {"content-length": str(9 * KB * KB)}
     third = HalfSent(started, "/v1/jobs/batch", [], key=keys[0], headers=large)
     await third.run()
-    assert (third.status, told(third)["max_bytes"]) == (413, 8 * KB * KB)
+    assert (third.status, refusal(third)["max_bytes"]) == (413, 8 * KB * KB)
     other = await started.account_client("other")
     sent = {"jobs": [{"kind": "q", "payload": {"a": "x" * 500_000}}] * 10}
     assert (await other.post("/v1/jobs/batch", json=sent)).status_code == 201
@@ -162,12 +162,12 @@ async def test_how_much_an_account_may_send_is_configured(
 ) -> None:
     monkeypatch.setenv("PENSTOCK_ACCOUNT_BYTES", "70000")
     client = await site.account_client("u1")
-    said = {"kind": "q", "payload": {"a": "x" * 69_000}}
-    assert (await client.post("/v1/jobs", json=said)).status_code == 201
-    said["payload"] = {"a": "x" * 70_000}
-    refused = problem(await client.post("/v1/jobs", json=said), 413, "payload_too_large")
+    body = {"kind": "q", "payload": {"a": "x" * 69_000}}
+    assert (await client.post("/v1/jobs", json=body)).status_code == 201
+    body["payload"] = {"a": "x" * 70_000}
+    refused = problem(await client.post("/v1/jobs", json=body), 413, "payload_too_large")
     assert refused["max_bytes"] == 70_000
-    assert (await site.app_client.post("/v1/jobs", json=said)).status_code == 201
+    assert (await site.app_client.post("/v1/jobs", json=body)).status_code == 201
 
 
 # --- uploads --------------------------------------------------------------------------------------
@@ -186,11 +186,11 @@ async def test_the_quota_is_asked_before_a_file_comes(
         )
         await call.run()
         assert call.status == 413, call.answer
-        assert told(call)["code"] == "upload_quota_exceeded"
+        assert refusal(call)["code"] == "upload_quota_exceeded"
         assert call.read_parts == read
     asked = HalfSent(started, "/v1/uploads?account=u1", [], key=SECRET, headers=length)
     await asked.run()
-    assert told(asked)["code"] == "upload_quota_exceeded", "named by the app's key"
+    assert refusal(asked)["code"] == "upload_quota_exceeded", "named by the app's key"
 
 
 async def test_files_that_are_being_sent_count_against_the_quota(
@@ -206,7 +206,7 @@ async def test_files_that_are_being_sent_count_against_the_quota(
     second = HalfSent(started, "/v1/uploads", parts, key=key, headers=_FORM)
     await second.run()
     assert second.status == 429, second.answer
-    assert told(second)["code"] == "too_many_uploads"
+    assert refusal(second)["code"] == "too_many_uploads"
     first.leave()
     await running
     assert limits_of(started).disk.held == {}
@@ -276,8 +276,8 @@ async def test_one_token_opens_so_many_streams(
             await watch(stack, greedy, path, 1)
         for path in paths:
             refused = await greedy.get(path)
-            said = problem(refused, 429, "too_many_streams")
-            assert said["most"] == 3
+            refusal = problem(refused, 429, "too_many_streams")
+            assert refusal["most"] == 3
             assert refused.headers["retry-after"] == "2"
         await watch(stack, other, "/v1/topics/a/events", 3)
         problem(await other.get("/v1/topics/a/events"), 429, "too_many_streams")
@@ -328,8 +328,8 @@ async def test_who_holds_all_streams_is_not_made_to_wait_for_a_job(
     answer = await client.get(f"/v1/jobs/{job}", headers=prefer)
     assert answer.status_code == 200
     assert "preference-applied" not in answer.headers
-    said = {"kind": "q", "payload": {}}
-    answer = await client.post("/v1/jobs", json=said, headers=prefer)
+    body = {"kind": "q", "payload": {}}
+    answer = await client.post("/v1/jobs", json=body, headers=prefer)
     assert answer.status_code == 201, "what it asks for is done all the same"
     assert "preference-applied" not in answer.headers
     problem(await client.get("/v1/accounts/u1/events"), 429, "too_many_streams")
@@ -382,12 +382,12 @@ def test_a_refused_amount_is_not_counted() -> None:
 
 def test_a_server_takes_the_descriptors_that_it_may_have() -> None:
     """D6: the soft limit is often 1,024, and the hard one far higher."""
-    said = (
+    body = (
         "import resource\n"
         "from penstock.http.middleware.limits import descriptors, raise_descriptors\n"
         "resource.setrlimit(resource.RLIMIT_NOFILE, (100, 200))\n"
         "raise_descriptors()\n"
         "print(descriptors())\n"
     )
-    ran = subprocess.run([sys.executable, "-c", said], capture_output=True, text=True, check=True)
+    ran = subprocess.run([sys.executable, "-c", body], capture_output=True, text=True, check=True)
     assert ran.stdout == "200\n"

@@ -103,8 +103,8 @@ async def healthy_seconds(client: httpx.AsyncClient) -> float:
 
 
 async def submits(client: httpx.AsyncClient, account: str) -> None:
-    said = {"kind": "q", "payload": {}, "account": account}
-    answer = await client.post("/v1/jobs", json=said)
+    body = {"kind": "q", "payload": {}, "account": account}
+    answer = await client.post("/v1/jobs", json=body)
     assert answer.status_code == 201, answer.text
 
 

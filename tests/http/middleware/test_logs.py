@@ -138,9 +138,9 @@ async def test_nothing_that_a_request_carries_is_logged_c15(site: Site, logged: 
     )
     lines = logged()
     assert len(of_requests(lines)) >= 9
-    said = json.dumps(lines)
+    logged_text = json.dumps(lines)
     for secret in (CANARY, token, key.split("_", 3)[3], SECRET):
-        assert secret not in said
+        assert secret not in logged_text
 
 
 async def test_text_lines_name_the_request_too(

@@ -30,8 +30,8 @@ from support.waiting import eventually
 async def test_what_starlette_refuses_has_our_form(
     site: Site, method: str, path: str, status: int, code: str
 ) -> None:
-    told = problem(await site.app_client.request(method, path), status, code)
-    assert told["detail"] != told["title"], "a sentence, and not the name of the status"
+    refusal = problem(await site.app_client.request(method, path), status, code)
+    assert refusal["detail"] != refusal["title"], "a sentence, and not the name of the status"
 
 
 async def test_a_head_request_is_answered_without_a_body(site: Site) -> None:
@@ -50,9 +50,9 @@ async def test_our_own_mistake_is_500_and_says_nothing_of_itself(
 
     monkeypatch.setattr(site.api.state.backend.engine.texts, "jobs", broken)
     answer = await site.client(await site.make_key("app"), raises=False).get("/v1/jobs")
-    told = problem(answer, 500, "internal_error")
+    refusal = problem(answer, 500, "internal_error")
     assert "1234" not in answer.text
-    assert told["detail"]
+    assert refusal["detail"]
 
 
 async def test_a_database_that_is_away_is_503_with_a_time(
@@ -70,10 +70,12 @@ async def test_a_database_that_is_away_is_503_with_a_time(
         name,
     )
     try:
-        away = await site.app_client.post("/v1/jobs", json=body, headers={"Idempotency-Key": "k"})
-        told = problem(away, 503, "unavailable")
-        assert "Idempotency-Key" in told["hint"]
-        assert int(away.headers["retry-after"]) >= 1
+        refused = await site.app_client.post(
+            "/v1/jobs", json=body, headers={"Idempotency-Key": "k"}
+        )
+        refusal = problem(refused, 503, "unavailable")
+        assert "Idempotency-Key" in refusal["hint"]
+        assert int(refused.headers["retry-after"]) >= 1
     finally:
         await conn.execute(f'alter database "{name}" connection limit -1')
         await conn.close()
@@ -124,13 +126,13 @@ async def test_a_caller_who_leaves_while_sending_is_no_fault_of_ours(
     await site.start()
     sent: list[dict[str, object]] = []
     key = await site.make_key("app")
-    told: list[dict[str, object]] = [
+    messages: list[dict[str, object]] = [
         {"type": "http.request", "body": b'{"kind"', "more_body": True},
         {"type": "http.disconnect"},
     ]
 
     async def receive() -> dict[str, object]:
-        return told.pop(0)
+        return messages.pop(0)
 
     async def send(message: dict[str, object]) -> None:
         sent.append(message)

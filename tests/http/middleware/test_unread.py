@@ -47,8 +47,8 @@ def _kind(site: Site) -> None:
 
 async def run_job(site: Site, account: str) -> str:
     """The path of a job whose result makes an answer large."""
-    said = {"kind": "big", "payload": {"account": account}}
-    submitted = await site.app_client.post("/v1/jobs", json=said)
+    body = {"kind": "big", "payload": {"account": account}}
+    submitted = await site.app_client.post("/v1/jobs", json=body)
     assert submitted.status_code == 201, submitted.text
     await site.work()
     return f"/v1/jobs/{submitted.json()['id']}"
@@ -73,8 +73,8 @@ async def test_unread_answers_of_one_account_are_bounded(
     assert held["account u1"] > LARGE_BYTES
     second = Unread(site, path, keys[1])
     await second.run()
-    said = json.loads(second.answer)
-    assert (second.status, said["code"]) == (429, "too_many_answers")
+    body = json.loads(second.answer)
+    assert (second.status, body["code"]) == (429, "too_many_answers")
     assert second.headers[b"retry-after"] == b"2"
     theirs = await run_job(site, "u2")
     other = await site.account_client("u2")

@@ -14,8 +14,8 @@ def _plans(site: Site) -> None:
     site.penstock.plan("pro", priority=10, concurrency=4)
 
 
-async def token(site: Site, **said: Any) -> httpx.AsyncClient:
-    answer = await site.admin.post("/v1/tokens", json={"ttl_seconds": 60, **said})
+async def token(site: Site, **claims: Any) -> httpx.AsyncClient:
+    answer = await site.admin.post("/v1/tokens", json={"ttl_seconds": 60, **claims})
     assert answer.status_code in (200, 201), answer.text
     return site.client(answer.json()["token"])
 
@@ -53,8 +53,8 @@ async def test_an_account_is_made_shown_and_moved_to_another_plan(site: Site) ->
 async def test_what_is_wrong_with_an_account_is_named(
     site: Site, body: dict[str, Any], code: str, field: str
 ) -> None:
-    told = problem(await site.admin.post("/v1/accounts", json=body), 422, code)
-    assert told["field"] == field
+    refusal = problem(await site.admin.post("/v1/accounts", json=body), 422, code)
+    assert refusal["field"] == field
 
 
 async def test_credits_come_and_go_once_for_each_reference(site: Site) -> None:

@@ -29,28 +29,28 @@ async def test_a_batch_is_accepted_in_order_with_its_twins(site: Site) -> None:
     jobs = [mark(), {"kind": "twin", "payload": {"key": "k"}}] * 2
     answer = await submit(site.app_client, jobs)
     assert answer.status_code == 201, answer.text
-    told = answer.json()
-    assert (told["accepted"], told["deduplicated"]) == (3, 1)
-    assert [one["deduplicated"] for one in told["items"]] == [False, False, False, True]
-    assert told["items"][3]["id"] == told["items"][1]["id"]
-    assert {one["status"] for one in told["items"]} == {"queued"}
+    submitted = answer.json()
+    assert (submitted["accepted"], submitted["deduplicated"]) == (3, 1)
+    assert [one["deduplicated"] for one in submitted["items"]] == [False, False, False, True]
+    assert submitted["items"][3]["id"] == submitted["items"][1]["id"]
+    assert {one["status"] for one in submitted["items"]} == {"queued"}
     await site.work()
-    seen = (await site.app_client.get(f"/v1/batches/{told['batch']}")).json()
-    assert (seen["id"], seen["total"], seen["succeeded"]) == (told["batch"], 3, 3)
+    seen = (await site.app_client.get(f"/v1/batches/{submitted['batch']}")).json()
+    assert (seen["id"], seen["total"], seen["succeeded"]) == (submitted["batch"], 3, 3)
     assert seen["progress"]["done"] == 3
-    assert [one["id"] for one in seen["items"]] == [one["id"] for one in told["items"][:3]]
+    assert [one["id"] for one in seen["items"]] == [one["id"] for one in submitted["items"][:3]]
     assert all("attempts" not in one for one in seen["items"])
 
 
 async def test_all_are_twins_is_no_batch(site: Site) -> None:
     await submit(site.app_client, [{"kind": "twin", "payload": {"key": "k"}}])
-    told = (await submit(site.app_client, [{"kind": "twin", "payload": {"key": "k"}}])).json()
-    assert (told["batch"], told["accepted"], told["deduplicated"]) == (None, 0, 1)
+    submitted = (await submit(site.app_client, [{"kind": "twin", "payload": {"key": "k"}}])).json()
+    assert (submitted["batch"], submitted["accepted"], submitted["deduplicated"]) == (None, 0, 1)
 
 
 async def test_each_has_its_own_options(site: Site) -> None:
     await kinds.declare_foreign(site)
-    told = await submit(
+    submitted = await submit(
         site.app_client,
         [
             mark(account="u1", priority=5, metadata={"n": 1}, topic="t"),
@@ -59,8 +59,8 @@ async def test_each_has_its_own_options(site: Site) -> None:
             {"kind": "computed", "payload": {"n": 3}, "topic": "said"},
         ],
     )
-    assert told.status_code == 201, told.text
-    seen = (await site.app_client.get(f"/v1/batches/{told.json()['batch']}")).json()["items"]
+    assert submitted.status_code == 201, submitted.text
+    seen = (await site.app_client.get(f"/v1/batches/{submitted.json()['batch']}")).json()["items"]
     assert [one["topic"] for one in seen] == ["t", "by-3", None, "said"]
     assert [one["account"] for one in seen] == ["u1", None, None, None]
     assert [one["status"] for one in seen] == ["queued", "scheduled", "queued", "queued"]
@@ -96,17 +96,17 @@ async def test_one_that_is_wrong_refuses_all_and_is_named(  # noqa: PLR0917
     """`jobs.17.payload.answer`, and the index; nothing is stored."""
     await kinds.declare_foreign(site)
     refused = await submit(site.app_client, [mark()] * 17 + [bad, mark()])
-    told = problem(refused, status, code)
-    assert told["field"] == f"jobs.17.{field}"
-    assert told["index"] == 17
+    refusal = problem(refused, status, code)
+    assert refusal["field"] == f"jobs.17.{field}"
+    assert refusal["index"] == 17
     assert await conn.fetchval("select count(*) from penstock.job") == 0
 
 
 async def test_all_of_it_is_paid_or_nothing_is_queued(site: Site, conn: asyncpg.Connection) -> None:
     await site.make_account("u1", credits=5)
     jobs = [{"kind": "priced", "payload": {}, "account": "u1"}] * 3
-    told = problem(await submit(site.app_client, jobs), 402, "insufficient_credits")
-    assert told["required"] >= 2
+    refusal = problem(await submit(site.app_client, jobs), 402, "insufficient_credits")
+    assert refusal["required"] >= 2
     assert await conn.fetchval("select count(*) from penstock.job") == 0
     assert (await submit(site.app_client, jobs[:2])).status_code == 201
 
@@ -115,8 +115,8 @@ async def test_ten_thousand_are_taken_and_one_more_is_not(site: Site) -> None:
     jobs = [mark()] * 10_000
     taken = await submit(site.app_client, jobs)
     assert (taken.status_code, taken.json()["accepted"]) == (201, 10_000)
-    told = problem(await submit(site.app_client, [*jobs, mark()]), 413, "batch_too_large")
-    assert told["field"] == "jobs"
+    refusal = problem(await submit(site.app_client, [*jobs, mark()]), 413, "batch_too_large")
+    assert refusal["field"] == "jobs"
     none = problem(await submit(site.app_client, []), 422, "invalid_job")
     assert none["field"] == "jobs"
     batch = f"/v1/batches/{taken.json()['batch']}"
@@ -130,8 +130,8 @@ async def test_ten_thousand_are_taken_and_one_more_is_not(site: Site) -> None:
             break
         cursor = {"cursor": page["next_cursor"]}
     assert found == [one["id"] for one in taken.json()["items"]]
-    ended = (await site.app_client.post(f"{batch}/cancel")).json()
-    assert (ended["status"], ended["cancelled"]) == ("cancelled", 10_000)
+    cancelled = (await site.app_client.post(f"{batch}/cancel")).json()
+    assert (cancelled["status"], cancelled["cancelled"]) == ("cancelled", 10_000)
 
 
 async def test_an_account_sees_a_batch_that_is_all_its_own(site: Site) -> None:
@@ -143,8 +143,8 @@ async def test_an_account_sees_a_batch_that_is_all_its_own(site: Site) -> None:
     ]
     assert (await mine.get(f"/v1/batches/{own}")).json()["account"] == "u1"
     for client, batch in ((theirs, own), (mine, mixed), (mine, uuid4())):
-        told = problem(await client.get(f"/v1/batches/{batch}"), 404, "unknown_batch")
-        assert told["detail"] == f"there is no batch {batch}"
+        refusal = problem(await client.get(f"/v1/batches/{batch}"), 404, "unknown_batch")
+        assert refusal["detail"] == f"there is no batch {batch}"
         problem(await client.post(f"/v1/batches/{batch}/cancel"), 404, "unknown_batch")
     assert (await site.app_client.get(f"/v1/batches/{mixed}")).status_code == 200
     assert (await mine.post(f"/v1/batches/{own}/cancel")).json()["cancelled"] == 2
@@ -153,8 +153,8 @@ async def test_an_account_sees_a_batch_that_is_all_its_own(site: Site) -> None:
 async def test_an_accounts_key_says_nothing_reserved_in_a_batch(site: Site) -> None:
     """G18: no price, priority or account of another."""
     mine = await site.account_client("u1")
-    told = problem(await submit(mine, [mark(), mark(price=0)]), 403, "not_allowed")
-    assert told["field"] == "jobs.1.price"
+    refusal = problem(await submit(mine, [mark(), mark(price=0)]), 403, "not_allowed")
+    assert refusal["field"] == "jobs.1.price"
     taken = await submit(mine, [mark(), {"kind": "foreign", "payload": {}}])
     problem(taken, 404, "unknown_kind")
     taken = await submit(mine, [mark()])
@@ -185,7 +185,7 @@ async def test_what_a_large_batch_takes_is_not_the_time_of_a_plain_call(
 ) -> None:
     """Broken off at the deadline it would be undone, however often it is repeated."""
     monkeypatch.setattr(server, "ANSWER_SECONDS", 0.4)
-    told = (await submit(site.app_client, [mark()])).json()
+    submitted = (await submit(site.app_client, [mark()])).json()
     await conn.execute(
         "create function penstock.slow() returns trigger language plpgsql"
         " as $$ begin perform pg_sleep(0.8); return null; end $$;"
@@ -195,5 +195,5 @@ async def test_what_a_large_batch_takes_is_not_the_time_of_a_plain_call(
     assert (await submit(site.app_client, [mark()] * 2)).status_code == 201
     plain = await site.app_client.post("/v1/jobs", json=mark())
     assert plain.status_code == 503
-    cancelled = await site.app_client.post(f"/v1/batches/{told['batch']}/cancel")
+    cancelled = await site.app_client.post(f"/v1/batches/{submitted['batch']}/cancel")
     assert (cancelled.status_code, cancelled.json()["cancelled"]) == (200, 1)

@@ -65,9 +65,9 @@ class Jobs:
         content = body if isinstance(body, bytes) else json.dumps(body).encode()
         return await self.client.post(f"/v1/callbacks{path}", content=content, headers=headers)
 
-    async def say(self, job: UUID, attempt: int = 1, **said: Any) -> str:
+    async def say(self, job: UUID, attempt: int = 1, **fields: Any) -> str:
         """By its token; what became of it."""
-        body = {"job_id": str(job), "token": self.token(job, attempt), **said}
+        body = {"job_id": str(job), "token": self.token(job, attempt), **fields}
         response = await self.post(f"/{job}", body)
         assert response.status_code == 200, response.text
         [one] = response.json()["results"]
@@ -171,22 +171,22 @@ async def test_who_proves_nothing_changes_nothing(jobs: Jobs, conn: asyncpg.Conn
         (job, b"not json", {}),
         (job, b"[]", {}),
     ]
-    for number, (about, said, headers) in enumerate(refused):
-        response = await jobs.post(f"/{about}", said, **headers)
+    for number, (about, fields, headers) in enumerate(refused):
+        response = await jobs.post(f"/{about}", fields, **headers)
         assert response.status_code == 401, (number, response.text)
         problem(response, 401, "unauthorized")
     late = await jobs.post(f"/{job}", body, **signed(body, good, at=time.time() - 86_400))
     assert "set both clocks" in late.json()["hint"]
-    for said in ([{**done, "job_id": str(job)}], [], {}, "x", b"{", [{"job_id": str(job)}, 3]):
-        problem(await jobs.post("", said), 401, "unauthorized")
+    for fields in ([{**done, "job_id": str(job)}], [], {}, "x", b"{", [{"job_id": str(job)}, 3]):
+        problem(await jobs.post("", fields), 401, "unauthorized")
     assert await factory.contents(conn) == before
 
 
 async def test_a_signed_message_counts_once(jobs: Jobs, conn: asyncpg.Connection) -> None:
     """R-S28: the same bytes again have no effect, also when they come at the same moment."""
     job = await jobs.handed()
-    said = {"job_id": str(job), "attempt": 1, "status": "progress", "progress": {"done": 1}}
-    body = json.dumps(said).encode()
+    fields = {"job_id": str(job), "attempt": 1, "status": "progress", "progress": {"done": 1}}
+    body = json.dumps(fields).encode()
     headers = signed(body, signature.of_functions(ROOTS))
     answers = await asyncio.gather(*(jobs.post(f"/{job}", body, **headers) for _ in range(5)))
     assert sorted(one.status_code for one in answers) == [200, 401, 401, 401, 401]
@@ -202,8 +202,8 @@ async def test_what_a_signature_covers_names_its_start(jobs: Jobs) -> None:
     """R-S29: or it would end whatever start is under way, of whatever job it is sent to."""
     job = await jobs.handed()
     done: dict[str, Any] = {"status": "succeeded"}
-    for said, missing in (({}, "attempt"), ({"attempt": 1}, "job_id")):
-        body = json.dumps({**done, **said}).encode()
+    for fields, missing in (({}, "attempt"), ({"attempt": 1}, "job_id")):
+        body = json.dumps({**done, **fields}).encode()
         headers = signed(body, signature.of_functions(ROOTS))
         response = await jobs.post(f"/{job}", body, **headers)
         [one] = response.json()["results"]
@@ -316,12 +316,12 @@ async def test_units_and_usage_come_with_the_end(
     await site.make_account("u1", credits=10)
     job = await factory.submit(conn, "priced", payload={"n": 4, "q": "standard"}, account="u1")
     await jobs.start(job)
-    said: dict[str, Any] = {
+    body: dict[str, Any] = {
         "units": 3,
         "usage": {"tokens": 812, "odd": "x", "seconds": 1.5},
         "result": {},
     }
-    assert await jobs.say(job, status="succeeded", **said) == "accepted"
+    assert await jobs.say(job, status="succeeded", **body) == "accepted"
     shown = await jobs.read(job)
     assert shown["credits"] == {"reserved": 4, "charged": 3, "refunded": 1}
     assert shown["usage"] == {"tokens": 812, "seconds": 1.5}
@@ -329,24 +329,24 @@ async def test_units_and_usage_come_with_the_end(
 
 async def test_progress_shows_and_is_bound_to_its_start(jobs: Jobs) -> None:
     job = await jobs.handed()
-    said: dict[str, Any] = {
+    body: dict[str, Any] = {
         "progress": {"done": 1, "total": 4, "partial": {"image": 1}},
         "stage": "DRAWING",
     }
-    assert await jobs.say(job, status="progress", **said) == "accepted"
+    assert await jobs.say(job, status="progress", **body) == "accepted"
     shown = await jobs.read(job)
     assert (shown["status"], shown["stage"]) == ("awaiting", "DRAWING")
     assert shown["progress"] == {"done": 1, "total": 4, "partial": {"image": 1}}
     assert await jobs.say(job, status="progress") == "accepted"
     assert await jobs.say(job, status="succeeded") == "accepted"
-    assert await jobs.say(job, status="progress", **said) == "duplicate"
+    assert await jobs.say(job, status="progress", **body) == "duplicate"
 
 
 DEEP = b"[" * 50_000 + b"]" * 50_000
 
 
 @pytest.mark.parametrize(
-    "said",
+    "body",
     [
         b'{"status": "succeeded", "result": "\\u0000"}',
         b'{"status": "succeeded", "result": {"\\u0000": 1}}',
@@ -374,10 +374,10 @@ DEEP = b"[" * 50_000 + b"]" * 50_000
         b'{"status": "progress", "stage": "' + b"x" * 201 + b'"}',
     ],
 )
-async def test_poison_is_invalid_and_the_job_goes_on(jobs: Jobs, said: bytes) -> None:
+async def test_poison_is_invalid_and_the_job_goes_on(jobs: Jobs, body: bytes) -> None:
     job = await jobs.handed()
     bearer = f"Bearer {jobs.token(job)}"
-    response = await jobs.post(f"/{job}", said, authorization=bearer)
+    response = await jobs.post(f"/{job}", body, authorization=bearer)
     assert response.status_code == 200, response.text
     [one] = response.json()["results"]
     assert one["outcome"] == "invalid", one
@@ -386,7 +386,7 @@ async def test_poison_is_invalid_and_the_job_goes_on(jobs: Jobs, said: bytes) ->
 
 
 @pytest.mark.parametrize(
-    ("said", "status", "code"),
+    ("body", "status", "code"),
     [
         (DEEP, 422, "invalid_json"),
         (b'{"status": NaN}', 422, "invalid_json"),
@@ -398,18 +398,18 @@ async def test_poison_is_invalid_and_the_job_goes_on(jobs: Jobs, said: bytes) ->
         (b"[" + b"{}," * 1_100_000 + b"{}]", 413, "payload_too_large"),
     ],
 )
-async def test_what_is_no_body_is_refused(jobs: Jobs, said: bytes, status: int, code: str) -> None:
+async def test_what_is_no_body_is_refused(jobs: Jobs, body: bytes, status: int, code: str) -> None:
     job = await jobs.handed()
     bearer = f"Bearer {jobs.token(job)}"
-    problem(await jobs.post(f"/{job}", said, authorization=bearer), status, code)
+    problem(await jobs.post(f"/{job}", body, authorization=bearer), status, code)
     assert (await jobs.read(job))["status"] == "awaiting"
 
 
 async def test_what_takes_much_memory_is_refused_before_it_is_read(jobs: Jobs) -> None:
     """C18: who sends it is known by what it holds, so this is for anybody to send."""
-    said = b"[" + b"{}," * 1_100_000 + b"{}]"
-    problem(await jobs.post("", said), 413, "payload_too_large")
-    problem(await jobs.post(f"/{await jobs.handed()}", said), 413, "payload_too_large")
+    body = b"[" + b"{}," * 1_100_000 + b"{}]"
+    problem(await jobs.post("", body), 413, "payload_too_large")
+    problem(await jobs.post(f"/{await jobs.handed()}", body), 413, "payload_too_large")
 
 
 LARGE = "x" * 100_000
@@ -444,9 +444,9 @@ async def test_a_large_callback_shows_early_whose_it_is(jobs: Jobs) -> None:
         await jobs.post("", [{"job_id": str(fourth), "token": forged, **done}]),
     ]
     for response in refused:
-        said = problem(response, 413, "payload_too_large")
-        assert said["max_bytes"] == 65_536
-        assert "put job_id and token before the result" in said["hint"]
+        refusal = problem(response, 413, "payload_too_large")
+        assert refusal["max_bytes"] == 65_536
+        assert "put job_id and token before the result" in refusal["hint"]
     both = {**signature_headers, "authorization": f"Bearer {jobs.token(fourth)}"}
     response = await jobs.post(f"/{fourth}", signed_body, **both)
     assert response.json()["results"][0]["outcome"] == "accepted"
@@ -535,14 +535,14 @@ async def test_while_the_secret_is_exchanged_old_tokens_count(
     assert await jobs.say(job, status="succeeded") == "accepted"
     job = await jobs.handed()
     both = signature.of_functions(Roots((NEXT_SECRET, SECRET)))
-    said = {"job_id": str(job), "attempt": 1, "status": "progress"}
-    body = json.dumps(said).encode()
+    fields = {"job_id": str(job), "attempt": 1, "status": "progress"}
+    body = json.dumps(fields).encode()
     headers = signed(body, both)
     assert (await jobs.post(f"/{job}", body, **headers)).status_code == 200
     for one in headers["webhook-signature"].split(" "):  # by any of its signatures it is the same
         again = {**headers, "webhook-signature": one}
         problem(await jobs.post(f"/{job}", body, **again), 401, "callback_replayed")
-    body = json.dumps({**said, "status": "succeeded"}).encode()
+    body = json.dumps({**fields, "status": "succeeded"}).encode()
     headers = signed(body, signature.of_functions(ROOTS))
     response = await jobs.post(f"/{job}", body, **headers)
     assert response.json()["results"][0]["outcome"] == "accepted"
@@ -550,8 +550,10 @@ async def test_while_the_secret_is_exchanged_old_tokens_count(
 
 async def test_any_number_at_once_end_a_job_once(jobs: Jobs) -> None:
     job = await jobs.handed()
-    said = await asyncio.gather(*(jobs.say(job, status="succeeded", result=n) for n in range(20)))
-    assert sorted(said) == ["accepted"] + ["duplicate"] * 19
+    outcomes = await asyncio.gather(
+        *(jobs.say(job, status="succeeded", result=n) for n in range(20))
+    )
+    assert sorted(outcomes) == ["accepted"] + ["duplicate"] * 19
     assert len((await jobs.read(job))["attempts"]) == 1
 
 

@@ -44,9 +44,9 @@ async def test_an_account_whose_jobs_run_is_busy_until_they_have_ended(
     await factory.submit(conn, account="u1")
     started = await factory.claim(conn, worker)
     answer = await site.admin.post("/v1/accounts/u1/erase")
-    told = problem(answer, 409, "account_busy")
+    refusal = problem(answer, 409, "account_busy")
     assert answer.headers["retry-after"] == "10"
-    assert (told["running"], told["retry_after"]) == (1, 10)
+    assert (refusal["running"], refusal["retry_after"]) == (1, 10)
     assert (await factory.read(conn, started[0]["id"]))["cancel_requested"]
     await factory.finish(conn, worker, started, "cancelled")
     assert (await site.admin.post("/v1/accounts/u1/erase")).json()["jobs"] == 1

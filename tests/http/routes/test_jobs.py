@@ -52,8 +52,8 @@ async def test_what_has_not_changed_is_not_sent_again(site: Site) -> None:
     first = await site.app_client.get(path)
     assert 1 <= int(first.headers["retry-after"]) <= 30
     tag = first.headers["etag"]
-    for said in (tag, f'"other", {tag}', f"W/{tag}", "*"):
-        same = await site.app_client.get(path, headers={"If-None-Match": said})
+    for header in (tag, f'"other", {tag}', f"W/{tag}", "*"):
+        same = await site.app_client.get(path, headers={"If-None-Match": header})
         assert (same.status_code, same.content, same.headers["etag"]) == (304, b"", tag)
     await site.work()
     changed = await site.app_client.get(path, headers={"If-None-Match": tag})
@@ -68,12 +68,12 @@ async def test_another_accounts_job_is_unknown_in_the_same_words(site: Site) -> 
     nobodys = await make(site.app_client)
     mine, theirs = await site.account_client("u1"), await site.account_client("u2")
     assert (await theirs.get(f"/v1/jobs/{job}")).status_code == 200
-    told = set()
+    refusals = set()
     for one in (job, nobodys, str(uuid4())):
         for method, path in (("GET", ""), ("POST", "/cancel"), ("POST", "/retry")):
             answer = await mine.request(method, f"/v1/jobs/{one}{path}")
-            told.add(str(problem(answer, 404, "unknown_job")).replace(one, "ID"))
-    assert len(told) == 1
+            refusals.add(str(problem(answer, 404, "unknown_job")).replace(one, "ID"))
+    assert len(refusals) == 1
     assert (await theirs.get(f"/v1/jobs/{job}")).json()["status"] == "queued"
     problem(await site.anonymous.get(f"/v1/jobs/{job}"), 401, "unauthorized")
     problem(await site.app_client.get("/v1/jobs/7"), 404, "not_found")
@@ -81,8 +81,8 @@ async def test_another_accounts_job_is_unknown_in_the_same_words(site: Site) -> 
 
 async def test_a_waiting_job_is_cancelled_and_a_finished_one_stays(site: Site) -> None:
     job = await make(site.app_client)
-    ended = await site.app_client.post(f"/v1/jobs/{job}/cancel")
-    assert (ended.status_code, ended.json()["status"]) == (200, "cancelled")
+    cancelled = await site.app_client.post(f"/v1/jobs/{job}/cancel")
+    assert (cancelled.status_code, cancelled.json()["status"]) == (200, "cancelled")
     done = await make(site.app_client)
     await site.work()
     before = (await site.app_client.get(f"/v1/jobs/{done}")).json()
@@ -128,8 +128,8 @@ async def test_a_retry_is_paid_again(site: Site) -> None:
     mine = await site.account_client("u1")
     job = await make(mine, "priced", payload={})
     await site.work()
-    told = problem(await mine.post(f"/v1/jobs/{job}/retry"), 402, "insufficient_credits")
-    assert (told["balance"], told["required"]) == (0, 2)
+    refusal = problem(await mine.post(f"/v1/jobs/{job}/retry"), 402, "insufficient_credits")
+    assert (refusal["balance"], refusal["required"]) == (0, 2)
     await site.engine.accounts.grant("u1", 2)
     assert (await mine.post(f"/v1/jobs/{job}/retry")).status_code == 201
 

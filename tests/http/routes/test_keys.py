@@ -49,8 +49,8 @@ async def test_a_key_is_made_and_shown_once(site: Site) -> None:
 async def test_a_wrong_request_is_refused_by_name(
     site: Site, body: dict[str, Any], status: int, code: str, field: str
 ) -> None:
-    told = problem(await site.admin.post("/v1/keys", json=body), status, code)
-    assert told["field"] == field
+    refusal = problem(await site.admin.post("/v1/keys", json=body), status, code)
+    assert refusal["field"] == field
 
 
 async def test_keys_are_listed_page_by_page(site: Site) -> None:

@@ -51,10 +51,10 @@ async def make(site: Site, kind: str = "mark", **options: Any) -> str:
 async def test_a_parameter_that_is_not_known_is_refused_by_name(site: Site, path: str) -> None:
     """Ignored, `stat=failed` would list everything, and look right."""
     await site.make_account("u1")
-    told = problem(await site.admin.get(f"{path}?limit=5&stat=nix"), 422, "invalid_request")
-    assert told["field"] == "stat"
-    assert "limit" in told["detail"]
-    assert "cursor" in told["detail"]
+    refusal = problem(await site.admin.get(f"{path}?limit=5&stat=nix"), 422, "invalid_request")
+    assert refusal["field"] == "stat"
+    assert "limit" in refusal["detail"]
+    assert "cursor" in refusal["detail"]
     assert (await site.admin.get(f"{path}?limit=5")).status_code == 200
     nobody = await site.anonymous.get(f"{path}?stat=nix")
     problem(nobody, 401, "unauthorized")
@@ -65,10 +65,10 @@ async def test_a_token_is_no_unknown_parameter_where_tokens_are_taken(site: Site
     token = made.json()["token"]
     listed = await site.anonymous.get(f"/v1/jobs?limit=5&token={token}")
     assert listed.status_code == 200, listed.text
-    told = problem(
+    refusal = problem(
         await site.anonymous.get(f"/v1/jobs?stat=nix&token={token}"), 422, "invalid_request"
     )
-    assert (told["field"], token in told["detail"]) == ("stat", False)
+    assert (refusal["field"], token in refusal["detail"]) == ("stat", False)
     both = await site.admin.get(f"/v1/keys?token={token}")
     assert problem(both, 422, "invalid_request")["field"] == "token"
 
@@ -147,8 +147,8 @@ async def test_an_account_sees_its_own_whatever_it_asks(site: Site) -> None:
 async def test_a_wrong_filter_is_refused_by_name(
     site: Site, params: dict[str, str], status: int, code: str, field: str
 ) -> None:
-    told = problem(await site.app_client.get("/v1/jobs", params=params), status, code)
-    assert told["field"] == field
+    refusal = problem(await site.app_client.get("/v1/jobs", params=params), status, code)
+    assert refusal["field"] == field
 
 
 async def test_a_page_ends_before_it_becomes_too_large(site: Site) -> None:
@@ -173,7 +173,7 @@ async def test_what_is_rare_in_a_long_history_is_found_page_by_page(
     await kinds.declare_foreign(site)
     rare = await make(site, "foreign", account="u1", topic="t")
     await fill(conn, 3_000)
-    await look_at_1000(conn)
+    await scan_1000_rows_per_page(conn)
     for params in ({"kind": "foreign"}, {"queue": "elsewhere"}, {"kind": "foreign", "limit": 1}):
         found = await pages(site.app_client, **params)
         assert [one for page in found for one in page] == [rare]
@@ -192,7 +192,7 @@ async def test_no_filter_reads_more_of_history_than_a_page_may(
     await make(site, account="u1", topic="t")
     await fill(conn, 20_000)
     await conn.execute("analyze penstock.finished")
-    await look_at_1000(conn)
+    await scan_1000_rows_per_page(conn)
     for params in (
         {},
         {"status": "failed"},
@@ -209,7 +209,7 @@ async def test_no_filter_reads_more_of_history_than_a_page_may(
         assert read < 1_200, f"{params} read {read} blocks"
 
 
-async def look_at_1000(conn: asyncpg.Connection) -> None:
+async def scan_1000_rows_per_page(conn: asyncpg.Connection) -> None:
     await conn.execute(
         "create or replace function penstock._page_scan_limit() returns integer"
         " language sql immutable"
@@ -220,11 +220,11 @@ async def look_at_1000(conn: asyncpg.Connection) -> None:
 async def blocks(conn: asyncpg.Connection, **params: str) -> int:
     """How many pages of the database one page of the list looks at."""
     names = ", ".join(f"p_{name} => ${n}" for n, name in enumerate(params, 1))
-    told = await conn.fetchval(
+    explained = await conn.fetchval(
         f"explain (analyze, buffers, format json) select * from penstock.page_jobs({names})",
         *params.values(),
     )
-    plan = (json.loads(told) if isinstance(told, str) else told)[0]["Plan"]
+    plan = (json.loads(explained) if isinstance(explained, str) else explained)[0]["Plan"]
     return int(plan["Shared Hit Blocks"]) + int(plan["Shared Read Blocks"])
 
 

@@ -30,8 +30,8 @@ async def test_it_is_ready_while_the_database_has_our_schema(
     kept = await conn.fetchval("select functions_checksum from penstock.schema_info")
     change = "update penstock.schema_info set functions_checksum = $1"
     await conn.execute(change, "of another version")
-    told = problem(await site.anonymous.get("/readyz"), 503, "not_ready")
-    assert "penstock migrate up" in told["detail"]
+    refusal = problem(await site.anonymous.get("/readyz"), 503, "not_ready")
+    assert "penstock migrate up" in refusal["detail"]
     await conn.execute(change, kept)
     assert (await site.anonymous.get("/readyz")).status_code == 200
 
@@ -42,12 +42,12 @@ async def test_it_is_not_ready_while_the_database_is_away(
     await site.start()
     site.api.state.backend.engine.renew()
 
-    async def away(*_: Any, **__: Any) -> None:
+    async def unavailable(*_: Any, **__: Any) -> None:
         raise OSError("no route to host")
 
-    monkeypatch.setattr("asyncpg.connect", away)
-    told = problem(await site.anonymous.get("/readyz"), 503, "not_ready")
-    assert "database" in told["detail"]
+    monkeypatch.setattr("asyncpg.connect", unavailable)
+    refusal = problem(await site.anonymous.get("/readyz"), 503, "not_ready")
+    assert "database" in refusal["detail"]
     problem(await site.admin.get("/v1/admin/status"), 503, "unavailable")
 
 
@@ -134,9 +134,9 @@ async def test_metrics_tell_what_ended_by_the_hour_s10_s11(site: Site) -> None:
     assert answer.status_code == 200
     found = answer.json()
     assert found.keys() == {"timeouts", "throughput"}
-    ended = {(one["kind"], one["outcome"]): one for one in found["throughput"]}
-    assert ended.keys() == {("mark", "retried"), ("mark", "succeeded"), ("refuse", "failed")}
-    assert ended["mark", "succeeded"].keys() == {
+    outcomes = {(one["kind"], one["outcome"]): one for one in found["throughput"]}
+    assert outcomes.keys() == {("mark", "retried"), ("mark", "succeeded"), ("refuse", "failed")}
+    assert outcomes["mark", "succeeded"].keys() == {
         *("hour", "queue", "kind", "outcome", "count", "total_duration_ms"),
     }
     classes = {one["class"]: one["count"] for one in found["timeouts"]}

@@ -20,13 +20,13 @@ async def test_a_submit_tells_id_place_priority_and_balance_and_history_keeps_re
     await site.start()
     await site.admin.post("/v1/accounts", json={"id": "c1", "plan": "starter"})
     await site.admin.post("/v1/accounts/c1/credits", json={"amount": 20, "reason": "bought"})
-    told = []
+    answers = []
     for images in (1, 3):
         payload = {"customer": "c1", "images": images}
         answer = await site.app_client.post("/v1/jobs", json={"kind": "draw", "payload": payload})
         assert answer.status_code == 201, answer.text
-        told.append(answer.json())
-    assert [(job["position"], job["priority"], job["balance"]) for job in told] == [
+        answers.append(answer.json())
+    assert [(job["position"], job["priority"], job["balance"]) for job in answers] == [
         (1, 10, 18),
         (2, 30, 12),
     ]
@@ -34,7 +34,7 @@ async def test_a_submit_tells_id_place_priority_and_balance_and_history_keeps_re
 
     customer = await site.account_client("c1")
     past = (await customer.get("/v1/jobs?status=succeeded")).json()["items"]
-    assert [job["id"] for job in past] == [told[1]["id"], told[0]["id"]]
+    assert [job["id"] for job in past] == [answers[1]["id"], answers[0]["id"]]
     results = [(await customer.get(f"/v1/jobs/{job['id']}")).json()["result"] for job in past]
     assert results == [["c1-0", "c1-1", "c1-2"], ["c1-0"]]
 
@@ -62,9 +62,9 @@ async def test_an_accounts_key_cannot_submit_what_costs_as_its_payload_says(
         )
     else:
         answer = await customer.post("/v1/jobs", json=job)
-    told = problem(answer, 403, "not_allowed")
-    assert told["field"] == ("jobs.1.kind" if batch else "kind")
-    assert "sets its price" in told["detail"]
+    refusal = problem(answer, 403, "not_allowed")
+    assert refusal["field"] == ("jobs.1.kind" if batch else "kind")
+    assert "sets its price" in refusal["detail"]
     assert (await customer.get("/v1/jobs")).json()["items"] == []
 
     mine = {**job, "payload": {"cost": 5}, "account": "c1"}

@@ -59,7 +59,7 @@ async def test_the_time_is_over_before_the_job(waiting: Site) -> None:
 async def test_a_look_may_wait_for_the_end(waiting: Site, conn: asyncpg.Connection) -> None:
     job = (await post(waiting, None)).json()["id"]
     number = await worker(conn)
-    look = asyncio.create_task(
+    read = asyncio.create_task(
         waiting.app_client.get(f"/v1/jobs/{job}", headers={"Prefer": "wait=900"})
     )
 
@@ -68,7 +68,7 @@ async def test_a_look_may_wait_for_the_end(waiting: Site, conn: asyncpg.Connecti
 
     await eventually(watched, "it waits")
     await finish(conn, number, await claim(conn, number), result={"told": True})
-    response = await look
+    response = await read
     assert response.json()["result"] == {"told": True}
     assert response.headers["preference-applied"] == "wait=30", "and no longer than that"
     assert waiting.api.state.backend.live.count() == 0

@@ -98,8 +98,8 @@ async def test_who_may_drive(site: Site) -> None:
 async def test_odd_calls_are_refused(site: Site) -> None:
     await site.engine.queues.declare("elsewhere")
     problem(await site.admin.post("/v1/queues/nope/process"), 404, "unknown_queue")
-    said = problem(await site.admin.post("/v1/queues/elsewhere/process"), 422, "no_handler")
-    assert "penstock serve APP" in said["hint"]
+    refusal = problem(await site.admin.post("/v1/queues/elsewhere/process"), 422, "no_handler")
+    assert "penstock serve APP" in refusal["hint"]
     for body, field in (
         ({"seconds": 0.5}, "seconds"),
         ({"seconds": 301}, "seconds"),
@@ -121,12 +121,12 @@ async def test_it_chains_while_work_remains(site: Site, called: Called) -> None:
 
     await site.start()
     await site.engine.jobs.submit_many([_new("mark", n=n) for n in range(5)])
-    said = {"seconds": 20, "max_jobs": 2}
-    rounds = [await site.admin.post("/v1/queues/marks/process", json=said) for _ in range(3)]
+    body = {"seconds": 20, "max_jobs": 2}
+    rounds = [await site.admin.post("/v1/queues/marks/process", json=body) for _ in range(3)]
     assert [one.json()["processed"] for one in rounds] == [2, 2, 1]
     assert [one.json()["remaining"] for one in rounds] == [3, 1, 0]
     assert [one.json()["chained"] for one in rounds] == [True, True, False]
-    assert (called.queues, called.bodies[0]) == (["marks", "marks"], said)
+    assert (called.queues, called.bodies[0]) == (["marks", "marks"], body)
     await site.engine.jobs.submit_many([_new("mark", n=n) for n in range(3)])
     done = await site.admin.post("/v1/queues/marks/process", json={"max_jobs": 1, "chain": False})
     assert (done.json()["remaining"], done.json()["chained"]) == (2, False)
@@ -148,8 +148,8 @@ async def test_no_request_decides_where_the_next_call_goes(
     await site.start()
     await site.engine.jobs.submit_many([_new("mark", n=n) for n in range(3)])
     lies = {"host": "evil.example", "x-forwarded-host": "evil.example"}
-    call, said = "/v1/queues/marks/process", {"max_jobs": 1, "chain": True}
-    done = (await site.admin.post(call, json=said, headers=lies)).json()
+    call, body = "/v1/queues/marks/process", {"max_jobs": 1, "chain": True}
+    done = (await site.admin.post(call, json=body, headers=lies)).json()
     assert (done["chained"], called.bases) == (True, {ADDRESS})
 
     monkeypatch.delenv("PENSTOCK_PUBLIC_URL")
@@ -162,10 +162,10 @@ async def test_no_request_decides_where_the_next_call_goes(
 
     called.bases.clear()
     try:
-        refused = await mounted.admin.post(call, json=said, headers=lies)
-        told = problem(refused, 422, "no_public_url")
-        assert told["field"] == "chain"
-        assert "PENSTOCK_PUBLIC_URL" in told["hint"]
+        refused = await mounted.admin.post(call, json=body, headers=lies)
+        refusal = problem(refused, 422, "no_public_url")
+        assert refusal["field"] == "chain"
+        assert "PENSTOCK_PUBLIC_URL" in refusal["hint"]
         assert (await site.engine.drive.state("marks")).due == 2, "nothing was begun"
         done = (await mounted.admin.post(call, json={"max_jobs": 1}, headers=lies)).json()
         assert (done["processed"], done["chained"], called.bases) == (1, False, set())
@@ -245,7 +245,7 @@ async def test_it_starts_nothing_that_it_could_not_finish(
 async def test_a_call_keeps_the_house_in_order(site: Site) -> None:
     """M12: it recovers what a lost worker left, and tells the app of ends that nobody told."""
     queue = site.penstock.queue("marks")
-    told: list[str] = []
+    notified: list[str] = []
 
     @site.penstock.job(queue=queue)
     async def mark() -> str:
@@ -254,7 +254,7 @@ async def test_a_call_keeps_the_house_in_order(site: Site) -> None:
     @mark.on_finish
     async def store(job: Any, conn: Any) -> None:
         assert conn
-        told.append(job.status)
+        notified.append(job.status)
 
     ticket = await mark.submit()
     await site.start()
@@ -266,7 +266,7 @@ async def test_a_call_keeps_the_house_in_order(site: Site) -> None:
     done = (await site.admin.post("/v1/queues/marks/process", json={"seconds": 30})).json()
     assert (done["processed"], done["remaining"]) == (1, 0)
     assert await ticket.result(timeout=1) == "done"
-    assert sorted(told) == ["cancelled", "succeeded"]
+    assert sorted(notified) == ["cancelled", "succeeded"]
 
 
 async def test_a_dead_driver_is_followed_by_the_next_call(site: Site, connect: Connect) -> None:

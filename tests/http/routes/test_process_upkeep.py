@@ -58,9 +58,9 @@ async def test_a_call_recovers_times_out_refunds_and_prunes(
     for _ in range(CALLS):
         done = (await client.post(call, json={"seconds": 20, "chain": False})).json()
         assert (done["processed"], done["remaining"]) == (0, 0)
-    ended = await site.engine.jobs.read(slow.id)
-    assert (ended["status"], ended["error"]["class"]) == ("failed", "timeout")
-    assert ended["credits"] == {"reserved": 4, "charged": 0, "refunded": 4}
+    finished = await site.engine.jobs.read(slow.id)
+    assert (finished["status"], finished["error"]["class"]) == ("failed", "timeout")
+    assert finished["credits"] == {"reserved": 4, "charged": 0, "refunded": 4}
     assert await _balance(conn) == 10
     assert await _is_gone(site, old.id)
     assert not await _is_gone(site, left.id)

@@ -25,17 +25,17 @@ async def scrape(site: Site) -> dict[str, float]:
 def read(text: str) -> dict[str, float]:
     """Each line by name and labels; a line that is none of the form fails."""
     found: dict[str, float] = {}
-    told: set[str] = set()
+    families: set[str] = set()
     for line in text.splitlines():
         if line.startswith("# TYPE "):
             assert line.split()[3] in ("gauge", "counter", "histogram")
-            assert line.split()[2] not in told, "a family comes once"
-            told.add(line.split()[2])
+            assert line.split()[2] not in families, "a family comes once"
+            families.add(line.split()[2])
         elif not line.startswith("# HELP "):
             sample = _SAMPLE.fullmatch(line)
             assert sample, line
             family = re.sub("_(bucket|sum|count)$", "", sample["name"])
-            assert {family, sample["name"]} & told, line
+            assert {family, sample["name"]} & families, line
             name = sample["name"] + (f"{{{sample['labels']}}}" if sample["labels"] else "")
             assert name not in found, line
             found[name] = float(sample["value"])
@@ -73,11 +73,11 @@ async def test_queues_workers_ends_and_requests_are_counted(
     assert found["penstock_workers_blocked"] == 1
     assert found['penstock_loop_blocked_total{kind="mark"}'] == 1
     assert found['penstock_loop_blocked_seconds_total{kind="mark"}'] == 2.5
-    ended = 'queue="model",kind="mark",outcome="succeeded"'
-    assert found[f"penstock_jobs_finished_total{{{ended}}}"] == 3
-    assert found[f'penstock_job_duration_seconds_bucket{{{ended},le="+Inf"}}'] == 3
-    assert found[f'penstock_job_duration_seconds_bucket{{{ended},le="1800"}}'] == 3
-    assert found[f"penstock_job_duration_seconds_count{{{ended}}}"] == 3
+    finished = 'queue="model",kind="mark",outcome="succeeded"'
+    assert found[f"penstock_jobs_finished_total{{{finished}}}"] == 3
+    assert found[f'penstock_job_duration_seconds_bucket{{{finished},le="+Inf"}}'] == 3
+    assert found[f'penstock_job_duration_seconds_bucket{{{finished},le="1800"}}'] == 3
+    assert found[f"penstock_job_duration_seconds_count{{{finished}}}"] == 3
     again = await scrape(site)
     this = 'method="GET",route="/metrics"'
     assert again[f'penstock_http_requests_total{{{this},status="200"}}'] == 1
@@ -112,7 +112,7 @@ async def test_paths_that_nobody_wrote_are_one_label(site: Site) -> None:
 
 
 def test_labels_are_escaped() -> None:
-    ended = {
+    finished = {
         "queue": 'a"b\\c\nd',
         "kind": "k",
         "outcome": "failed",
@@ -122,7 +122,7 @@ def test_labels_are_escaped() -> None:
         "histogram": [0, 1],
     }
     gauges = {"queues": [], "unhandled": [], "workers": 0, "stuck": 0, "bounds": [100]}
-    gauges |= {"ended": [ended], "blocked": {"now": 0, "kinds": []}}
+    gauges |= {"ended": [finished], "blocked": {"now": 0, "kinds": []}}
     found = read(render(gauges, Counts(), 0, []))
     name = 'penstock_failures_total{queue="a\\"b\\\\c\\nd",kind="k",class="bug"}'
     assert found[name] == 1

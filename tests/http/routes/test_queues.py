@@ -59,8 +59,8 @@ async def test_a_change_of_limits_counts_at_once_and_is_shown_as_such(site: Site
 async def test_what_is_wrong_with_an_option_is_named(
     site: Site, body: Any, code: str, field: str | None
 ) -> None:
-    told = problem(await site.admin.patch("/v1/queues/model", json=body), 422, code)
-    assert told.get("field") == field
+    refusal = problem(await site.admin.patch("/v1/queues/model", json=body), 422, code)
+    assert refusal.get("field") == field
 
 
 async def test_a_paused_queue_starts_nothing_until_it_is_resumed(site: Site) -> None:

@@ -149,8 +149,8 @@ async def test_who_cannot_pay_is_told_what_is_missing(site: Site) -> None:
     """402 with `balance` and `required`; after a grant it passes, and the balance is told."""
     await site.make_account("u1", credits=1)
     refused = await submit(site.app_client, "priced", payload={}, account="u1")
-    told = problem(refused, 402, "insufficient_credits")
-    assert (told["balance"], told["required"]) == (1, 2)
+    refusal = problem(refused, 402, "insufficient_credits")
+    assert (refusal["balance"], refusal["required"]) == (1, 2)
     await site.engine.accounts.grant("u1", 4)
     taken = await submit(site.app_client, "priced", payload={}, account="u1")
     assert (taken.status_code, taken.json()["balance"]) == (201, 3)
@@ -163,9 +163,9 @@ async def test_too_many_in_an_hour_says_when(site: Site) -> None:
     await site.make_account("u1", plan="few")
     assert (await submit(site.app_client, account="u1")).status_code == 201
     refused = await submit(site.app_client, account="u1")
-    told = problem(refused, 429, "rate_limited")
+    refusal = problem(refused, 429, "rate_limited")
     assert 1 <= int(refused.headers["retry-after"]) <= 3600
-    assert told["next_at"]
+    assert refusal["next_at"]
 
 
 async def test_an_unknown_kind_is_404_and_a_large_payload_413(site: Site) -> None:
@@ -189,11 +189,11 @@ async def test_an_unknown_kind_is_404_and_a_large_payload_413(site: Site) -> Non
 async def test_a_wrong_payload_is_refused_by_its_place(
     site: Site, kind: str, payload: dict[str, Any], field: str
 ) -> None:
-    told = problem(await submit(site.app_client, kind, payload=payload), 422, "invalid_payload")
-    assert told["field"] == field
-    assert "index" not in told
-    if "faults" in told:
-        assert told["faults"][0]["field"] == field
+    refusal = problem(await submit(site.app_client, kind, payload=payload), 422, "invalid_payload")
+    assert refusal["field"] == field
+    assert "index" not in refusal
+    if "faults" in refusal:
+        assert refusal["faults"][0]["field"] == field
 
 
 @pytest.mark.parametrize(
@@ -237,9 +237,9 @@ async def test_a_wrong_field_is_refused_by_name(
     """C2, E14: strict forms, unknown fields too; nothing is stored."""
     if "kind" not in body and len(body) > 0:
         body = {"kind": "mark", "payload": {"answer": "a"}} | body
-    told = problem(await site.app_client.post("/v1/jobs", json=body), 422, code)
-    assert told["field"] == field
-    assert field.split(".", maxsplit=1)[0] in told["detail"]
+    refusal = problem(await site.app_client.post("/v1/jobs", json=body), 422, code)
+    assert refusal["field"] == field
+    assert field.split(".", maxsplit=1)[0] in refusal["detail"]
 
 
 @pytest.mark.parametrize(
@@ -265,8 +265,8 @@ async def test_what_is_no_json_of_ours_is_422_and_never_500(
     await kinds.declare_foreign(site)
     refused = await site.app_client.post("/v1/jobs", content=content)
     assert refused.status_code == 422, refused.text
-    told = problem(refused, 422, code or refused.json()["code"])
-    assert content or "empty" in told["detail"]
+    refusal = problem(refused, 422, code or refused.json()["code"])
+    assert content or "empty" in refusal["detail"]
 
 
 async def test_a_body_of_another_content_type_is_read_all_the_same(site: Site) -> None:
@@ -289,8 +289,8 @@ async def test_a_kind_of_another_app_is_judged_by_the_database(site: Site) -> No
 async def test_what_code_computes_is_computed_here(site: Site) -> None:
     taken = await submit(site.app_client, "computed", payload={"n": 4})
     assert taken.json()["topic"] == "by-4"
-    said = await submit(site.app_client, "computed", payload={"n": 4}, topic="said")
-    assert said.json()["topic"] == "said"
+    submitted = await submit(site.app_client, "computed", payload={"n": 4}, topic="said")
+    assert submitted.json()["topic"] == "said"
 
 
 @pytest.mark.parametrize(
@@ -312,8 +312,8 @@ async def test_an_accounts_key_may_not_say_what_is_the_operators(
     await mine.get("/v1/jobs")
     before = await contents(conn)
     body: dict[str, Any] = {field: value}
-    told = problem(await submit(mine, **body), 403, "not_allowed")
-    assert told["field"] == field
+    refusal = problem(await submit(mine, **body), 403, "not_allowed")
+    assert refusal["field"] == field
     after = await contents(conn)
     del before["penstock.api_key"], after["penstock.api_key"]  # when it was last used
     assert after == before
@@ -372,16 +372,16 @@ async def test_of_50_submits_with_one_key_at_once_one_makes_a_job(
 async def test_resting_workers_hear_of_a_submit(site: Site, conn: asyncpg.Connection) -> None:
     await kinds.declare_foreign(site)
     heard: list[str] = []
-    await conn.add_listener("penstock_job", lambda *told: heard.append(told[3]))
+    await conn.add_listener("penstock_job", lambda *notified: heard.append(notified[3]))
     for kind, queue in (("mark", "line"), ("mark", "line"), ("foreign", "elsewhere")):
         heard.clear()
         await submit(site.app_client, kind)
 
-        async def told(queue: str = queue) -> bool:
+        async def notified(queue: str = queue) -> bool:
             await conn.fetchval("select 1")
             return queue in heard
 
-        await eventually(told, f"workers of {queue} are told")
+        await eventually(notified, f"workers of {queue} are told")
 
 
 async def test_a_webhook_address_is_kept_with_a_new_job_only(

@@ -52,13 +52,13 @@ async def test_a_file_is_kept_and_comes_back_as_a_download(site: Site) -> None:
         f"/v1/uploads/{sent.json()['id']}", headers={"If-None-Match": got.headers["etag"]}
     )
     assert (again.status_code, again.content) == (304, b"")
-    for said, first, last in (
+    for header, first, last in (
         ("300000-", 300_000, None),
         ("5-9", 5, 9),
         ("262143-262145", 262_143, 262_145),
     ):
         part = await client.get(
-            f"/v1/uploads/{sent.json()['id']}", headers={"Range": f"bytes={said}"}
+            f"/v1/uploads/{sent.json()['id']}", headers={"Range": f"bytes={header}"}
         )
         assert part.status_code == 206
         assert part.content == content[first : None if last is None else last + 1]
@@ -136,15 +136,15 @@ async def test_size_and_quota(site: Site, conn: asyncpg.Connection) -> None:
     await conn.execute(
         "update penstock.setting set upload_max_bytes = 1000, upload_quota_bytes = 2500"
     )
-    said = problem(await send(site.app_client, bytes(1_001)), 413, "upload_too_large")
-    assert (said["most_bytes"], said["field"]) == (1000, "file")
+    refusal = problem(await send(site.app_client, bytes(1_001)), 413, "upload_too_large")
+    assert (refusal["most_bytes"], refusal["field"]) == (1000, "file")
     large = await send(site.app_client, bytes(2_000_000))
     problem(large, 413, "upload_too_large")
     client = await site.account_client("u1")
     for _ in range(2):
         assert (await send(client, bytes(1_000))).status_code == 201
-    said = problem(await send(client, bytes(501)), 413, "upload_quota_exceeded")
-    assert (said["used_bytes"], said["quota_bytes"]) == (2000, 2500)
+    refusal = problem(await send(client, bytes(501)), 413, "upload_quota_exceeded")
+    assert (refusal["used_bytes"], refusal["quota_bytes"]) == (2000, 2500)
     assert (await send(client, bytes(500))).status_code == 201
     assert (await send(await site.account_client("u2"), bytes(1_000))).status_code == 201
     kept = await conn.fetch("select id, size from penstock.upload")
@@ -164,8 +164,8 @@ async def test_odd_forms_are_refused(site: Site, conn: asyncpg.Connection) -> No
         == "file"
     )
     other = {"picture": ("a", b"1")}
-    said = problem(await client.post("/v1/uploads", files=other), 422, "invalid_request")
-    assert said["field"] == "picture"
+    refusal = problem(await client.post("/v1/uploads", files=other), 422, "invalid_request")
+    assert refusal["field"] == "picture"
     long = {"file": ("a", b"1")}
     problem(
         await client.post("/v1/uploads", files=long, data={"account": "x" * 2_000}),
@@ -248,7 +248,7 @@ async def test_a_payload_may_refer_to_files_of_its_account_only(
     queue = app.queue("pictures")
 
     @app.job(queue=queue)
-    async def look(pictures: list[dict[str, Any]]) -> int:
+    async def count(pictures: list[dict[str, Any]]) -> int:
         return len(pictures)
 
     one, two = await site.account_client("u1"), await site.account_client("u2")
@@ -256,20 +256,20 @@ async def test_a_payload_may_refer_to_files_of_its_account_only(
 
     async def submit(client: httpx.AsyncClient, *ids: Any, **more: Any) -> httpx.Response:
         payload = {"pictures": [{"upload": one} for one in ids]}
-        return await client.post("/v1/jobs", json={"kind": "look", "payload": payload, **more})
+        return await client.post("/v1/jobs", json={"kind": "count", "payload": payload, **more})
 
-    said = problem(await submit(two, sent), 422, "unknown_upload")
-    assert said["field"] == "payload.pictures.0"
-    said = problem(await submit(one, sent, "nonsense"), 422, "unknown_upload")
-    assert said["field"] == "payload.pictures.1"
+    refusal = problem(await submit(two, sent), 422, "unknown_upload")
+    assert refusal["field"] == "payload.pictures.0"
+    refusal = problem(await submit(one, sent, "nonsense"), 422, "unknown_upload")
+    assert refusal["field"] == "payload.pictures.1"
     problem(await submit(one, sent, str(uuid.uuid4())), 422, "unknown_upload")
     problem(await submit(site.app_client, sent), 422, "unknown_upload")  # of no account
     assert await conn.fetchval("select count(*) from penstock.job") == 0
     assert (await submit(one, sent)).status_code == 201
     assert (await submit(site.app_client, sent, account="u1")).status_code == 201
     batch = [
-        {"kind": "look", "payload": {"pictures": []}},
-        {"kind": "look", "payload": {"pictures": [{"upload": sent}]}},
+        {"kind": "count", "payload": {"pictures": []}},
+        {"kind": "count", "payload": {"pictures": [{"upload": sent}]}},
     ]
     refused = await two.post("/v1/jobs/batch", json={"jobs": batch})
     assert problem(refused, 422, "unknown_upload")["field"] == "jobs.1.payload.pictures.0"

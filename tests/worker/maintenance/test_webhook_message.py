@@ -127,7 +127,7 @@ async def test_a_receiver_that_takes_too_long_is_abandoned(monkeypatch: pytest.M
 
 async def test_a_receiver_that_is_unavailable_or_breaks_off() -> None:
     answer = await sent_to(f"http://127.0.0.1:{closed_port()}/x")
-    assert "does not take connections" in (answer.error or "")
+    assert "does not accept connections" in (answer.error or "")
     async with answering(b"", then="reset") as port:
         assert not (await sent_to(f"http://127.0.0.1:{port}/x")).taken
     async with answering(b"no HTTP at all\r\n\r\n") as port:

@@ -10,7 +10,7 @@ from uuid import UUID
 import typer
 from rich.text import Text
 
-from penstock.base.wording import age, between, count, number, place
+from penstock.base.wording import age, between, count, number, queue_position
 from penstock.cli.output.console import CommandEngine, Json, answer, call_engine
 from penstock.cli.output.render import Column, clean, facts, listing, table, terminal_width
 from penstock.engine.jobs.info import JobInfo
@@ -159,7 +159,7 @@ def _batch_facts(batch: Mapping[str, Any]) -> dict[str, Any]:
         "credits": _credits(batch["credits"]),
         "created": _with_age(batch["created_at"]),
         "finished": _with_age(batch["finished_at"]),
-        "place": place(batch["position"], batch["eta_seconds"]),
+        "place": queue_position(batch["position"], batch["eta_seconds"]),
         "progress": _progress(batch["progress"]),
     }
 
@@ -182,7 +182,7 @@ def _facts(job: Mapping[str, Any]) -> dict[str, Any]:
         "started": _with_age(job["started_at"]),
         "finished": _with_age(job["finished_at"]),
         "runs at": job["run_at"] if job["status"] == JobStatus.SCHEDULED else None,
-        "place": place(job["position"], job["eta_seconds"]),
+        "place": queue_position(job["position"], job["eta_seconds"]),
         "waits for": WAITS_FOR.get(job["waiting_for"], job["waiting_for"]),
         "took": between(job["started_at"], job["finished_at"]),
         "stage": stage(job),

@@ -13,7 +13,7 @@ import typer
 from rich.console import Console
 from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
-from penstock.base.wording import number, place
+from penstock.base.wording import number, queue_position
 from penstock.cli.commands.jobs import stage
 from penstock.cli.output.render import clean
 from penstock.engine.queries.eta import settled
@@ -105,7 +105,7 @@ async def _why_queued(lists: Lists, job: Mapping[str, Any]) -> str | None:
             used = f"{job['failures']} of {job['max_attempts']} attempts are used"
             return f"Its last start failed ({why}): {used}, the next is at {job['run_at']}."
     has_eta = job["status"] == JobStatus.QUEUED and job["eta_seconds"]
-    return f"{place(job['position'], job['eta_seconds'])}." if has_eta else None
+    return f"{queue_position(job['position'], job['eta_seconds'])}." if has_eta else None
 
 
 async def _why_stopped(lists: Lists, job: Mapping[str, Any]) -> str | None:
@@ -126,7 +126,7 @@ def _shown(job: Mapping[str, Any], eta: float | None = None) -> dict[str, Any]:
     done, total = progress.get("done"), progress.get("total")
     of_total = "" if total is None else f"/{number(total)}"
     return {
-        "description": clean(place(job["position"], eta) or stage(job) or job["status"]),
+        "description": clean(queue_position(job["position"], eta) or stage(job) or job["status"]),
         "completed": done or 0,
         "total": total,
         "done": "" if done is None else f"{number(done)}{of_total}",

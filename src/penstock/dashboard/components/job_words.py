@@ -65,7 +65,7 @@ def headline(job: JobInfo) -> str:
     """Its state in a sentence: `Running for 12 s: Tier 1 scanning`."""
     match job.status:
         case "queued":
-            position = wording.place(job.position, job.eta_seconds)
+            position = wording.queue_position(job.position, job.eta_seconds)
             return f"Queued: {position}" if position else "Queued"
         case "scheduled":
             return capital(_until(job))

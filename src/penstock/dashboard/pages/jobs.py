@@ -5,7 +5,7 @@ import re
 from typing import Any
 from uuid import UUID
 
-from penstock.base.wording import count, place
+from penstock.base.wording import count, queue_position
 from penstock.dashboard.components.filters import Filter, read_filter, read_id
 from penstock.dashboard.components.words import STATUSES
 from penstock.dashboard.frame import (
@@ -169,5 +169,5 @@ def _batch_headline(batch: dict[str, Any], left: int) -> str:
         return f"All have ended; {f'{failed:,} failed' if failed else 'none failed'}"
     ended, total = batch["total"] - left, count(batch["total"], "job")
     text = f"{ended:,} of {total} {'has' if ended == 1 else 'have'} ended"
-    position = place(batch["position"], batch["eta_seconds"])
+    position = queue_position(batch["position"], batch["eta_seconds"])
     return f"{text}; the next one is {position}" if position else text
