@@ -199,7 +199,10 @@ WRONG: list[tuple[str, str]] = [
     ),
     (JOB + "memory = '1GB'", ", [jobs.f], memory: memory is '1GB'; it needs isolation"),
     (JOB + "isolation = 'process'", ', [jobs.f]: isolation="process" of job kind f needs a plain'),
-    (JOB + "fields = { answer = 'str' }", ", [jobs.f], fields: the parameters of a Python function are its fields"),
+    (
+        JOB + "fields = { answer = 'str' }",
+        ", [jobs.f], fields: the parameters of a Python function are its fields",
+    ),
     (JOB + "topic = '$NOT_SET'", ", [jobs.f], topic: $NOT_SET is not set in the environment"),
     (JOB + "topic = '$not a name'", ", [jobs.f], topic: '$not a name' names no variable"),
 ]
