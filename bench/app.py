@@ -1,4 +1,4 @@
-"""The app whose jobs are measured: handlers that do nothing, or only wait."""
+"""The app whose jobs are measured: its handlers do nothing, or only wait."""
 
 import asyncio
 import time
@@ -9,7 +9,7 @@ from penstock import Job, Penstock
 
 
 def build(dsn: str | None = None) -> Penstock:
-    """An app of its own for each database; without an address, PENSTOCK_DSN."""
+    """Build an app for one database; without an address, for PENSTOCK_DSN."""
     app = Penstock(dsn, name="bench")
     # Accounts get the first plan at their first submit. Jobs without an account have none.
     app.plan("one", concurrency=1)

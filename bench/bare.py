@@ -1,4 +1,4 @@
-"""What Postgres itself can do: the bare SQL beside which our figures stand.
+"""What Postgres itself can do: the bare SQL with which our figures are compared.
 
 The bare claim and finish do the same work on a minimal table: claim a batch with SKIP LOCKED, then
 move it to a history table, fenced by the attempt. It has one index for the claim and no accounts,
@@ -38,7 +38,7 @@ update bare_job j set state = 'running', attempt = attempt + 1, worker = 1,
 from next where j.id = next.id returning j.id, j.attempt, j.payload
 """
 _FINISH = """
-with ended as (
+with finished as (
   delete from bare_job j
   using unnest($1::uuid[], $2::integer[], $3::jsonb[]) t (id, attempt, result)
   where j.id = t.id and j.attempt = t.attempt and j.state = 'running'
@@ -46,7 +46,7 @@ with ended as (
 )
 insert into bare_history
 select id, queue, rank, 'succeeded', attempt, worker, started_at, clock_timestamp(), payload, result
-from ended
+from finished
 """
 _INSERT = (
     "insert into bare_job values (gen_random_uuid(), 'q', $1, 'queued', 0, null, null, '{}')"
@@ -64,7 +64,7 @@ async def timed(jobs: int, work: Callable[[], Awaitable[None]]) -> Rate:
 
 
 async def settle(conn: asyncpg.Connection, *tables: str) -> None:
-    """Between rounds: what autovacuum would do in its own time is done, and not measured."""
+    """Do, between rounds, what autovacuum would do during one, so that it is not measured."""
     for table in tables:
         await conn.execute(f"vacuum analyze {table}")
     if await conn.fetchval("select pg_has_role('pg_checkpoint', 'member')"):
@@ -93,7 +93,7 @@ async def claim_and_finish(conn: asyncpg.Connection, jobs: int) -> Rate:
 
 
 async def copy(conn: asyncpg.Connection, jobs: int) -> Rate:
-    """COPY of ready-made rows into a table with the columns and indexes of penstock.job."""
+    """Copy ready-made rows into a table with the columns and indexes of penstock.job."""
     now = await conn.fetchval("select clock_timestamp()::text")
     rows = "".join(
         f"{uuid4()}\t{n}\t-1\t0\t1\t1\tqueued\t0\t3\t{now}\t{now}\t{now}\t{{}}\n"
@@ -124,14 +124,14 @@ async def copy(conn: asyncpg.Connection, jobs: int) -> Rate:
 
 
 async def insert(conn: asyncpg.Connection) -> Milliseconds:
-    """One row, one commit."""
+    """Commit one row; return how long it took."""
     began = time.perf_counter()
     await conn.fetchval(_INSERT, 1)
     return (time.perf_counter() - began) * 1e3
 
 
 async def commits(conn: asyncpg.Connection, rows: int) -> Rate:
-    """Single-row commits, one after the other."""
+    """Make single-row commits, one after the other."""
     await conn.execute("truncate bare_job")
 
     async def work() -> None:
@@ -142,25 +142,25 @@ async def commits(conn: asyncpg.Connection, rows: int) -> Rate:
 
 
 class Echo:
-    """A NOTIFY from one session, heard by another."""
+    """A NOTIFY from one session, received by another."""
 
-    def __init__(self, teller: asyncpg.Connection) -> None:
-        self._teller = teller
-        self._heard: asyncio.Future[float] | None = None
+    def __init__(self, sender: asyncpg.Connection) -> None:
+        self._sender = sender
+        self._received: asyncio.Future[float] | None = None
 
     @classmethod
-    async def between(cls, teller: asyncpg.Connection, hearer: asyncpg.Connection) -> "Echo":
-        echo = cls(teller)
-        await hearer.add_listener("bare", lambda *_: echo._hear())
+    async def between(cls, sender: asyncpg.Connection, receiver: asyncpg.Connection) -> "Echo":
+        echo = cls(sender)
+        await receiver.add_listener("bare", lambda *_: echo._receive())
         return echo
 
-    def _hear(self) -> None:
-        if self._heard is not None and not self._heard.done():
-            self._heard.set_result(time.perf_counter())
+    def _receive(self) -> None:
+        if self._received is not None and not self._received.done():
+            self._received.set_result(time.perf_counter())
 
     async def round_trip(self) -> Milliseconds:
-        """From just before the NOTIFY is sent to when the other one hears it."""
-        self._heard = asyncio.get_running_loop().create_future()
+        """Return the time from just before the NOTIFY is sent until the receiver has it."""
+        self._received = asyncio.get_running_loop().create_future()
         began = time.perf_counter()
-        await self._teller.fetchval("select pg_notify('bare', 'q')")
-        return (await self._heard - began) * 1e3
+        await self._sender.fetchval("select pg_notify('bare', 'q')")
+        return (await self._received - began) * 1e3

@@ -1,10 +1,10 @@
-"""What do credits cost a submit: reserve and insert, beside the same insert without a price?
+"""What do credits cost a submit: reserve and insert, compared with an insert without a price?
 
     python bench/credits.py [--quick]
 
-Priced and free jobs of the same accounts, in turns within the same run: single submits from 16
-connections on many accounts and on one that all of them want, and one large submit_many. A priced
-job moves its account's balance and writes a line of the ledger, in the transaction of its insert.
+Priced and free jobs of the same accounts, in turn within the same run: single submits from 16
+connections, on many accounts and on a single one, and one large submit_many. A priced job changes
+its account's balance and writes a line of the ledger, in the transaction of its insert.
 """
 
 import asyncio
@@ -33,7 +33,7 @@ KINDS = {"free": {}, "paid": {"price": 3}}
 
 
 async def set_up(conn: asyncpg.Connection) -> list[str]:
-    """Two kinds that differ in their price, and accounts with enough for all of it."""
+    """Declare two kinds that differ in their price, and accounts with enough credits."""
     await conn.execute("select penstock.declare_queue('q')")
     for kind, options in KINDS.items():
         await conn.execute("select penstock.declare_kind($1, 'q', $2)", kind, options)
@@ -49,7 +49,7 @@ async def set_up(conn: asyncpg.Connection) -> list[str]:
 async def singles(
     conns: Sequence[asyncpg.Connection], kind: str, accounts: Sequence[str], many: int
 ) -> bare.Rate:
-    """One job, one commit, from every connection at once."""
+    """Submit single jobs, each in its own transaction, from all connections at once."""
     names = list(islice(cycle(accounts), many))
 
     async def submit(conn: asyncpg.Connection, mine: Sequence[str]) -> None:
@@ -68,7 +68,7 @@ async def singles(
 
 
 async def at_once(conn: asyncpg.Connection, kind: str, accounts: Sequence[str]) -> bare.Rate:
-    """Many jobs, one commit."""
+    """Submit many jobs in one transaction."""
     names = list(islice(cycle(accounts), BULK))
 
     async def work() -> None:
@@ -83,7 +83,7 @@ async def at_once(conn: asyncpg.Connection, kind: str, accounts: Sequence[str]) 
 
 
 async def start_over(conn: asyncpg.Connection) -> None:
-    """Nothing waits; balances and books go on, as they do in life."""
+    """Remove the jobs; keep balances and ledger, as in production."""
     await conn.execute("delete from penstock.job")
     await bare.settle(conn, "penstock.job", "penstock.account", "penstock.ledger")
 
@@ -109,7 +109,7 @@ async def credits_(running: Embedded) -> Found:
 
         for number in range(TURNS):
             for what in ("many", "hot", "bulk"):
-                # Who goes first takes turns as well.
+                # Alternate which kind goes first.
                 for kind in sorted(KINDS, reverse=bool(number % 2)):
                     await turn(what, kind)
         moved = await conn.fetchval("select count(*) from penstock.ledger where kind = 'reserve'")
@@ -118,9 +118,9 @@ async def credits_(running: Embedded) -> Found:
             await each.close()
     found = medians(rounds)
 
-    def line(what: str, said: str, must: float | None) -> Line:
+    def line(what: str, label: str, must: float | None) -> Line:
         free = "without a price"
-        return Line(said, found[f"{what}, paid"], "/s", found[f"{what}, free"], free, must)
+        return Line(label, found[f"{what}, paid"], "/s", found[f"{what}, free"], free, must)
 
     return Found(
         [

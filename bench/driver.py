@@ -2,8 +2,8 @@
 
     python bench/driver.py
 
-asyncpg against psycopg 3 (binary, prepared), both asynchronous, doing what a worker does: read a
-batch of 200 claimed jobs, and report 200 outcomes, one transaction each. Five rounds in turn.
+asyncpg compared with psycopg 3 (binary, prepared), both asynchronous, with the work of a worker:
+read a batch of 200 claimed jobs, and report 200 outcomes, one transaction each. Five rounds.
 """
 
 import asyncio

@@ -1,9 +1,9 @@
-"""How near does the engine come to what Postgres itself can do?
+"""How near is the engine to what Postgres itself can do?
 
     python bench/engine.py [--smoke]
 
-One run, five rounds, everything in turn within each round; medians, and ratios of medians. What
-the bare SQL does, and does not, is in bench/bare.py.
+One run of five rounds, with all measurements in turn in each round; the result is medians, and
+ratios of medians. bench/bare.py says what the bare SQL does, and what it does not.
 """
 
 import asyncio
@@ -30,7 +30,7 @@ BULK = 5_000 if SMALL else 50_000
 async def core(
     conn: asyncpg.Connection, queue: str, accounts: Sequence[str | None], kinds: int = 1
 ) -> Rate:
-    """The SQL functions, called as the bare SQL is; jobs of so many kinds in turn."""
+    """Call the SQL functions in the same way as the bare SQL; jobs of `kinds` kinds in turn."""
     names = [queue, *(f"{queue}-{n}" for n in range(2, kinds + 1))]
     await fill(conn, names, JOBS, accounts)
     worker = await conn.fetchval("select penstock.register_worker('bench', '1 day')")
@@ -48,7 +48,7 @@ async def drain(conn: asyncpg.Connection, worker: int, queue: str, jobs: int) ->
             min(BATCH, left),
         )
         left -= len(rows)
-        ended = await conn.fetch(
+        verdicts = await conn.fetch(
             "select job_id, verdict from penstock.finish_jobs($1, $2, $3, $4, $5,"
             " p_accounts => $6)",
             worker,
@@ -59,11 +59,11 @@ async def drain(conn: asyncpg.Connection, worker: int, queue: str, jobs: int) ->
             list({row["slot_account"] for row in rows} - {None}),
         )
         assert rows
-        assert all(row["verdict"] == "done" for row in ended)
+        assert all(row["verdict"] == "done" for row in verdicts)
 
 
 async def python(engine: Engine, conn: asyncpg.Connection) -> Rate:
-    """The same through the Python engine, with its values."""
+    """Do the same through the Python engine, with its dataclasses."""
     await fill(conn, ["plain"], JOBS, [None])
     worker = await engine.workers.register("bench")
     await settle(conn, "penstock.job")

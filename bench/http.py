@@ -1,12 +1,12 @@
-# ruff: noqa: A005  # the issue of the API names this file; see below for whoever asks for the other
-"""What does the HTTP API cost beside bare routes of the same server, framework and driver?
+# ruff: noqa: A005  # the standard library has a module of this name; see _stand_aside
+"""What does the HTTP API cost compared with bare routes of the same server, framework and driver?
 
     python bench/http.py [PART ...] [--quick] [--profile]
 
-PART   submit status batch (http_parts.py); all of them unless said. Each is kept by its name in
+PART   submit status batch (http_parts.py); by default all. Each is kept under its name in
        results/http.json.
---quick    small sizes, to see that it runs; its figures mean nothing and are not kept
---profile  the API's process under cProfile instead, and what takes most of its own time
+--quick    small sizes, to check that it runs; its figures mean nothing and are not kept
+--profile  run the API's process under cProfile instead; print the functions with most own time
 """
 
 import sys
@@ -15,7 +15,7 @@ from importlib.util import module_from_spec
 
 
 def _stand_aside() -> None:
-    """A program in this folder asked for the standard library's `http`, and found this file."""
+    """Load the standard library's `http`, which a program in this folder wanted to import."""
     spec = PathFinder.find_spec("http", [path for path in sys.path if path != _HERE])
     assert spec
     assert spec.loader
@@ -63,7 +63,9 @@ if __name__ == "__main__":
     parser.add_argument("parts", nargs="*", metavar="PART")
     parser.add_argument("--quick", "--smoke", action="store_true")
     parser.add_argument("--profile", action="store_true")
-    told = parser.parse_args()
-    if unknown := sorted(set(told.parts) - set(PARTS)):
+    arguments = parser.parse_args()
+    if unknown := sorted(set(arguments.parts) - set(PARTS)):
         parser.error(f"there is no part {', '.join(unknown)}: they are {', '.join(PARTS)}")
-    uvloop.run(_main(told.parts or list(PARTS), quick=told.quick, profiled=told.profile))
+    uvloop.run(
+        _main(arguments.parts or list(PARTS), quick=arguments.quick, profiled=arguments.profile)
+    )

@@ -1,6 +1,6 @@
-"""A client that costs little beside the server it measures: ready-made requests, sockets kept open.
+"""A client that uses little CPU: ready-made requests over persistent connections.
 
-It reads of an answer what it needs: its status, and how long its body is.
+It parses only the status and the length of an answer.
 """
 
 import asyncio
@@ -24,8 +24,8 @@ def request(method: str, path: str, *, key: str | None = None, body: Any = None)
     return "\r\n".join(head).encode() + _HEAD_END + content
 
 
-class _Line(asyncio.Protocol):
-    """One connection: the next request when the answer to the last is complete."""
+class _Connection(asyncio.Protocol):
+    """One connection: it sends the next request when the last answer is complete."""
 
     def __init__(self, requests: Iterator[bytes], status: int, kept: list[bytes] | None) -> None:
         self._requests = requests
@@ -36,21 +36,21 @@ class _Line(asyncio.Protocol):
         self.done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._transport = transport  # type: ignore[assignment]  # of a socket: it writes
+        self._transport = transport  # type: ignore[assignment]  # that of a socket can write
 
     def begin(self) -> None:
         assert self._transport
-        found = next(self._requests, None)
-        if found is None:
+        request = next(self._requests, None)
+        if request is None:
             self.done.set_result(None)
             self._transport.close()
         else:
-            self._transport.write(found)
+            self._transport.write(request)
 
     def data_received(self, data: bytes) -> None:
         self._got += data
-        head, found, body = self._got.partition(_HEAD_END)
-        if not found:
+        head, separator, body = self._got.partition(_HEAD_END)
+        if not separator:
             return
         length = _LENGTH.search(head)
         assert length, head
@@ -77,12 +77,14 @@ async def send(
     status: int,
     kept: list[bytes] | None = None,
 ) -> float:
-    """All of them, over so many connections; requests a second. `kept` gets the bodies."""
+    """Send all requests; return requests per second. `kept` gets the bodies."""
     loop = asyncio.get_running_loop()
     todo = iter(requests)
     lines = []
     for _ in range(connections):
-        _, line = await loop.create_connection(lambda: _Line(todo, status, kept), "127.0.0.1", port)
+        _, line = await loop.create_connection(
+            lambda: _Connection(todo, status, kept), "127.0.0.1", port
+        )
         lines.append(line)
     began = time.perf_counter()
     for line in lines:

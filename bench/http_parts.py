@@ -1,7 +1,8 @@
-"""The parts of bench/http.py: what each route does beside what it cannot do without.
+"""The parts of bench/http.py: each route compared with the least that it has to do.
 
-Ours and the bare one run in turn on the same database server, each in its own process, called by
-the same client over the same number of connections. Requests are made before the clock starts.
+Our server and the bare one run in turn on the same database server, each in its own process. The
+same client calls them over the same number of connections. Requests are built before the clock
+starts.
 """
 
 import json
@@ -25,9 +26,9 @@ from report import Found, Line, Rounds, medians
 from server import connection, fresh
 
 CONNECTIONS = 16
-# So many jobs are looked at, and so many wait.
+# How many jobs are read, and how many are queued meanwhile.
 FEW = 50
-# So many submits make no queue long.
+# A queue of this many jobs is short.
 SHORT = 96
 BATCH = 1_000
 ANSWER = "word " * 40
@@ -48,7 +49,7 @@ class Site:
 
 @asynccontextmanager
 async def site(running: Embedded, *arguments: str) -> AsyncIterator[Site]:
-    """Both servers on a database of their own, and a key of a backend."""
+    """Run both servers on a fresh database, with a key of kind `app`."""
     async with fresh(running) as dsn:
         app = build(dsn)
         await app.engine()  # declares
@@ -63,9 +64,9 @@ async def site(running: Embedded, *arguments: str) -> AsyncIterator[Site]:
 
 
 async def submit(running: Embedded, *, quick: bool) -> Found:
-    """Single submits beside a route that inserts one row; to a short queue, and to a long one.
+    """Single submits to a short and to a long queue, compared with a route that inserts one row.
 
-    In a long one each submit is told its place as well, for which a hundred jobs are counted.
+    In a long one each submit also returns its position, for which a hundred jobs are counted.
     """
     turns, many = (2, 4 * SHORT) if quick else (5, 40 * SHORT)
     rounds: Rounds = {"ours": [], "bare": []}
@@ -98,11 +99,11 @@ async def submit(running: Embedded, *, quick: bool) -> Found:
 
 
 async def status(running: Embedded, *, quick: bool) -> Found:
-    """Looks at a job beside a route that selects one row."""
+    """Reads of a job, compared with a route that selects one row."""
     turns, many = (2, 400) if quick else (5, 4_000)
     async with site(running) as at:
-        jobs = {"bare": await _submitted(at, at.bare, FEW), "ended": await _ended(at, FEW)}
-        jobs["waits"] = await _submitted(at, at.api, FEW)
+        jobs = {"bare": await _submitted(at, at.bare, FEW), "finished": await _finished(at, FEW)}
+        jobs["queued"] = await _submitted(at, at.api, FEW)
         rounds: Rounds = {name: [] for name in jobs}
 
         await bare.settle(at.conn, "penstock.job", "penstock.finished", "bare_job")
@@ -112,22 +113,22 @@ async def status(running: Embedded, *, quick: bool) -> Found:
                 paths = [f"/v1/jobs/{jobs[name][n % FEW]}" for n in range(many)]
                 requests = [request("GET", path, key=at.key) for path in paths]
                 rate = await send(port, requests, connections=CONNECTIONS, status=200)
-                if number:  # the first is to get warm
+                if number:  # the first one warms up
                     rounds[name].append(rate)
     found = medians(rounds)
     beside = (found["bare"], "bare route that selects a row")
     return Found(
         [
             Line(
-                f"looks at a job that has ended, {CONNECTIONS} connections",
-                found["ended"],
+                f"reads of a finished job, {CONNECTIONS} connections",
+                found["finished"],
                 "/s",
                 *beside,
                 0.4,
             ),
             Line(
-                f"looks at a job that waits with {FEW}, {CONNECTIONS} connections",
-                found["waits"],
+                f"reads of one of {FEW} queued jobs, {CONNECTIONS} connections",
+                found["queued"],
                 "/s",
                 *beside,
                 0.4,
@@ -138,7 +139,7 @@ async def status(running: Embedded, *, quick: bool) -> Found:
 
 
 async def batch(running: Embedded, *, quick: bool) -> Found:
-    """Batches of 1,000 over HTTP beside `submit_many` called directly, one after the other."""
+    """Batches of 1,000 over HTTP, compared with direct calls of `submit_many`, one at a time."""
     turns, many = (2, 2) if quick else (5, 15)
     rounds: Rounds = {"ours": [], "bare": []}
     async with site(running) as at:
@@ -181,7 +182,7 @@ PARTS: dict[str, Callable[..., Awaitable[Found]]] = {
 
 
 async def profile(running: Embedded, parts: Sequence[str], *, quick: bool) -> None:
-    """What the API's process does of its own, for each part."""
+    """Print where the API's process spends its time, for each part."""
     many = 400 if quick else 5_000
     for name in parts:
         with tempfile.TemporaryDirectory(prefix="penstock-bench-profile-") as folder:
@@ -199,16 +200,16 @@ async def profile(running: Embedded, parts: Sequence[str], *, quick: bool) -> No
                         expected = 200
                     case _:
                         body = {"jobs": [JOB] * BATCH}
-                        one = request("POST", "/v1/jobs/batch", key=at.key, body=body)
-                        requests, expected = [one] * (many // 250), 201
+                        batch = request("POST", "/v1/jobs/batch", key=at.key, body=body)
+                        requests, expected = [batch] * (many // 250), 201
                 connections = 1 if name == "batch" else CONNECTIONS
                 rate = await send(at.api, requests, connections=connections, status=expected)
-            print(f"{name}: {rate:,.0f} requests a second under the profiler")
+            print(f"{name}: {rate:,.0f} requests per second under the profiler")
             pstats.Stats(str(file)).sort_stats("tottime").print_stats(35)
 
 
-async def _ended(at: Site, many: int) -> list[str]:
-    """Jobs that a worker has run."""
+async def _finished(at: Site, many: int) -> list[str]:
+    """Submit jobs and let a worker run them; return their ids."""
     jobs = await _submitted(at, at.api, many)
     app = build(at.dsn)
     await app.engine()
@@ -226,12 +227,12 @@ async def _submitted(at: Site, port: int, many: int) -> list[str]:
 async def _in_turn(
     at: Site, turns: int, turn: Callable[[str, int], Awaitable[float]], rounds: Rounds
 ) -> None:
-    """Each in every turn, first and second alternately; what they leave is gone before the next."""
+    """Measure both sides in every turn, in alternating order, each on empty tables."""
     sides = [("ours", at.api), ("bare", at.bare)]
     for number in range(turns + 1):
         for name, port in reversed(sides) if number % 2 else sides:
             rate = await turn(name, port)
-            if number:  # the first is to get warm
+            if number:  # the first one warms up
                 rounds[name].append(rate)
             await _empty(at)
             await bare.settle(at.conn, "penstock.job", "bare_job")

@@ -1,10 +1,10 @@
-"""A server in a process of its own: the API as `penstock serve` runs it, or bare routes.
+"""A server in a separate process: the API as `penstock serve` runs it, or bare routes.
 
     PENSTOCK_DSN=... python bench/http_process.py api|bare [--profile FILE]
 
-Both on uvicorn with the same parser and loop. The bare one answers with Starlette alone: a body is
-read as JSON, one statement is run on a connection of the same kind of pool, and its row is the
-answer. Started by bench/http.py, which also imports `http_process` from here.
+Both run on uvicorn with the same parser and loop. The bare one uses Starlette alone: it parses a
+JSON body, runs one statement on a connection of the same kind of pool, and answers with its row.
+bench/http.py starts them, by `http_process`.
 """
 
 import argparse
@@ -37,10 +37,10 @@ _SELECT = "select id, queue, state, attempt, cast(payload as text) from bare_job
 
 @asynccontextmanager
 async def http_process(dsn: str, which: str, *arguments: str) -> AsyncIterator[int]:
-    """The port of one that takes requests; told to stop at the end."""
+    """Start a server, yield its port when it accepts requests, and stop it at the end."""
     with tempfile.TemporaryDirectory(prefix="penstock-bench-http-") as folder:
-        log, said = Path(folder) / "log", Path(folder) / "port"
-        with log.open("wb") as errors, said.open("wb") as output:
+        log, port_file = Path(folder) / "log", Path(folder) / "port"
+        with log.open("wb") as errors, port_file.open("wb") as output:
             started = subprocess.Popen(  # noqa: ASYNC220  # returns at once
                 [sys.executable, __file__, which, *arguments],
                 env={**os.environ, "PENSTOCK_DSN": dsn, "PENSTOCK_SECRET": SECRET},
@@ -49,19 +49,20 @@ async def http_process(dsn: str, which: str, *arguments: str) -> AsyncIterator[i
             )
         try:
             async with asyncio.timeout(READY_SECONDS):
-                while not said.read_text().endswith("\n"):
+                while not port_file.read_text().endswith("\n"):
                     if started.poll() is not None:
-                        raise RuntimeError(f"the server ended:\n{log.read_text()}")
+                        raise RuntimeError(f"the server exited:\n{log.read_text()}")
                     await asyncio.sleep(_POLL_SECONDS)
-            yield int(said.read_text())
+            yield int(port_file.read_text())
             started.send_signal(signal.SIGTERM)
             await asyncio.to_thread(started.wait, STOP_SECONDS)
         finally:
             if started.poll() is None:
                 started.kill()
                 started.wait()
-        if told := log.read_text().replace("Stopping: open requests may end.", "", 1):
-            print(f"a server said:\n{told[:2_000]}" if len(told) > 50 else "", end="")
+        if output_left := log.read_text().replace("Stopping: open requests may finish.", "", 1):
+            shown = f"output of a server:\n{output_left[:2_000]}"
+            print(shown if len(output_left) > 50 else "", end="")
 
 
 def _serve_api() -> None:
@@ -132,15 +133,15 @@ def _main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("which", choices=["api", "bare"])
     parser.add_argument("--profile", type=Path)
-    told = parser.parse_args()
+    arguments = parser.parse_args()
     logging.basicConfig(level=logging.WARNING)
-    serve = {"api": _serve_api, "bare": _serve_bare}[told.which]
-    if told.profile is None:
+    serve = {"api": _serve_api, "bare": _serve_bare}[arguments.which]
+    if arguments.profile is None:
         serve()
         return
     profile = cProfile.Profile()
     profile.runcall(serve)
-    profile.dump_stats(told.profile)
+    profile.dump_stats(arguments.profile)
 
 
 if __name__ == "__main__":

@@ -2,11 +2,11 @@
 
 python bench/job_path.py          print the files, Python and SQL, with how often each was entered
 
-A server with a worker (`penstock serve --worker`) runs under `sys.setprofile`, which notes each
+A server with a worker (`penstock serve --worker`) runs under `sys.setprofile`, which records each
 call of a function of the package. The job is submitted over HTTP while a client watches it, and
-runs until the client has its result. Calls in a stretch of idle time of the same length are taken
-off, since they are the server's own housekeeping. Postgres counts its functions by itself
-(`track_functions`); those that the planner inlines into a query are not among them.
+runs until the client has its result. Calls in an idle period of the same length are subtracted,
+since they are the server's own upkeep. Postgres counts calls of its functions (`track_functions`),
+except those that the planner inlines into a query.
 """
 
 import asyncio
@@ -39,12 +39,12 @@ async def mark(answer: str, account: str, job: Job) -> dict:
 """
 KEY = "x" + os.urandom(24).hex()
 DEADLINE_SECONDS = 60
-# A backend of Postgres reports the counts of its functions after so long at most.
+# The longest time until a backend of Postgres reports its counts of calls.
 REPORTED_SECONDS = 12
 
 
 def traced(out: str, arguments: list[str]) -> None:
-    """Run the program `penstock` and write its calls into `out` at each SIGUSR1."""
+    """Run the program `penstock`, and write its calls to `out` at each SIGUSR1."""
     import penstock
 
     root = str(Path(penstock.__file__).parent)
@@ -72,15 +72,15 @@ def traced(out: str, arguments: list[str]) -> None:
 
 
 async def counts(process: subprocess.Popen[str], out: Path) -> Counter[str]:
-    """The calls since the last time this was asked."""
+    """Return the calls since the last request."""
     return await asyncio.to_thread(_counts, process, out)
 
 
 def _counts(process: subprocess.Popen[str], out: Path) -> Counter[str]:
     process.send_signal(signal.SIGUSR1)
-    ends = time.monotonic() + DEADLINE_SECONDS
+    deadline = time.monotonic() + DEADLINE_SECONDS
     while not out.exists():
-        assert time.monotonic() < ends, "the server does not answer SIGUSR1"
+        assert time.monotonic() < deadline, "the server does not answer SIGUSR1"
         time.sleep(0.01)
     found: Counter[str] = Counter(json.loads(out.read_text()))
     out.unlink()
@@ -157,7 +157,7 @@ async def measure(folder: Path) -> tuple[Counter[str], Counter[str]]:
 
 
 async def sql_counts(running: Embedded):  # noqa: ANN201
-    """A function that tells how often each SQL function was called so far."""
+    """Return a function that reads how often each SQL function was called so far."""
     admin = await asyncpg.connect(running.admin_dsn)
     await admin.execute("alter system set track_functions = 'all'")
     await admin.execute("select pg_reload_conf()")
@@ -174,7 +174,7 @@ async def sql_counts(running: Embedded):  # noqa: ANN201
 
 
 def files_of(functions: Counter[str]) -> Counter[str]:
-    """The SQL files that define them."""
+    """Return the SQL files that define the functions."""
     import penstock
 
     sql = Path(penstock.__file__).parent / "sql" / "functions"

@@ -1,8 +1,9 @@
 """How soon are the jobs of a killed worker running again in another one?
 
-`kill -9` of a worker process with 50 running jobs beside one that rests; from just before the kill
-to the first line of the last handler that starts again. Each round at another moment of the
-upkeep's pace. Beside it, when Postgres has let go of the dead one's last session.
+One worker process has 50 running jobs, another is idle. Measured is the time from just before
+`kill -9` of the first to the first line of the last handler that runs again. Each round is at
+another moment between two passes of upkeep. For comparison: when Postgres has ended the dead
+worker's last session.
 """
 
 import asyncio
@@ -20,9 +21,9 @@ from worker_process import worker_process
 
 JOBS = 50
 AGAIN_SECONDS = 60.0
-_LOOK_SECONDS = 0.005
+_POLL_SECONDS = 0.005
 
-# Upkeep judges nobody from a young session.
+# Upkeep expires no leases on a new session.
 _READY = """
 select count(*) >= 2 from pg_stat_activity
 where datname = current_database() and application_name = 'penstock upkeep'
@@ -37,12 +38,12 @@ _GONE = "select not exists (select from pg_stat_activity where pid = any ($1))"
 
 
 async def kill(running: Embedded, *, quick: bool) -> Found:
-    """From the kill of a worker to the last restart of what it ran."""
+    """The time from the kill of a worker to the last new attempt of its jobs."""
     turns = 2 if quick else 5
     rounds: Rounds = {"first restart": [], "last restart": [], "sessions gone": []}
     for _ in range(turns):
         with tempfile.TemporaryDirectory(prefix="penstock-bench-kill-") as folder:
-            first, last, gone = await _once(running, Path(folder) / "starts")
+            first, last, gone = await _once(running, Path(folder) / "attempts")
         rounds["first restart"].append(first)
         rounds["last restart"].append(last)
         rounds["sessions gone"].append(gone)
@@ -73,25 +74,25 @@ async def _once(running: Embedded, path: Path) -> tuple[float, float, float]:
             await app.close()
             await _lines(path, JOBS)
             sessions = await conn.fetchval(_SESSIONS)
-            async with worker_process(dsn, conn) as heir:
+            async with worker_process(dsn, conn) as other:
                 await until(conn, _READY, GRACE, seconds=AGAIN_SECONDS)
                 await asyncio.sleep(random.uniform(0, PASS_SECONDS))
                 killed = time.time_ns()
                 victim.kill()
-                await until(conn, _GONE, sessions, seconds=AGAIN_SECONDS, every=_LOOK_SECONDS)
+                await until(conn, _GONE, sessions, seconds=AGAIN_SECONDS, every=_POLL_SECONDS)
                 gone = (time.time_ns() - killed) / 1e9
-                starts = await _lines(path, 2 * JOBS)
-                heir.kill()  # its handlers would wait for an hour
+                attempts = await _lines(path, 2 * JOBS)
+                other.kill()  # its handlers would wait for an hour
         await conn.close()
-    again = [(int(at) - killed) / 1e9 for at, attempt in starts if attempt != "1"]
-    assert len(again) == JOBS, f"{len(again)} jobs started again, not {JOBS}"
+    again = [(int(at) - killed) / 1e9 for at, attempt in attempts if attempt != "1"]
+    assert len(again) == JOBS, f"{len(again)} jobs ran again, not {JOBS}"
     return min(again), max(again), gone
 
 
 async def _lines(path: Path, wanted: int) -> list[list[str]]:
     async with asyncio.timeout(AGAIN_SECONDS):
         while len(found := _read(path)) < wanted:  # noqa: ASYNC110  # another process writes it
-            await asyncio.sleep(_LOOK_SECONDS)
+            await asyncio.sleep(_POLL_SECONDS)
     return found
 
 

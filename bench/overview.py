@@ -2,10 +2,10 @@
 
     python bench/overview.py [--smoke]
 
-40 queues, of which some have limits, rates or a fair order; 10,000 accounts, of which half may run
-two jobs at once and so wait in lanes of their own. The page is asked for as a browser does it, over
-HTTP, one request after the other; beside it, an exact count of all live jobs by queue and status,
-which is what it would show if it counted.
+There are 40 queues, some of them with limits, rates or a fair order, and 10,000 accounts. Half of
+the accounts may run two jobs at once, so their jobs wait in lanes. The page is requested like by a
+browser, over HTTP, one request after the other. For comparison: an exact count of all live jobs by
+queue and status, which the page would need if it counted.
 """
 
 import re
@@ -59,7 +59,7 @@ from (
 ) t
 join penstock.queue q on q.name = format('q%s', t.n % $1) join penstock.kind k on k.queue_id = q.id
 """
-# The hours of the month before, as upkeep left them.
+# The hourly figures of the month before, as upkeep writes them.
 _HOURS = """
 insert into penstock.hourly_bucket
   (hour, queue_id, kind_id, outcome, class, count, total_ms, histogram)
@@ -94,7 +94,7 @@ async def declare(conn: asyncpg.Connection) -> None:
 
 
 async def fill(conn: asyncpg.Connection) -> None:
-    """What lives, what runs, what has ended in the last day, and what was counted of it."""
+    """Create live, running and finished jobs, and the hourly figures of upkeep."""
     await declare(conn)
     for begin in range(0, LIVE, BULK):
         await conn.execute(_SUBMIT, begin, min(begin + BULK, LIVE), QUEUES, ACCOUNTS)
@@ -115,7 +115,7 @@ async def fill(conn: asyncpg.Connection) -> None:
 
 
 class Operator:
-    """Somebody who is signed in, and looks at the page again and again."""
+    """A signed-in operator who requests the page again and again."""
 
     def __init__(self, http: httpx.AsyncClient) -> None:
         self._http = http
@@ -127,8 +127,8 @@ class Operator:
         answer = await self._http.post("/login", data={"form_token": found[1], "key": secret})
         assert answer.status_code == 303, answer.text
 
-    async def look(self, times: int, path: str = "/") -> list[float]:
-        """Each in milliseconds."""
+    async def request_page(self, times: int, path: str = "/") -> list[float]:
+        """Request the page; return the time of each request in milliseconds."""
         took = []
         for _ in range(times):
             began = time.perf_counter()
@@ -158,10 +158,10 @@ async def overview(running: Embedded) -> Found:
         ):
             operator = Operator(http)
             await operator.sign_in(SECRET)
-            await operator.look(WARM)
-            rounds["a day"] = await operator.look(SAMPLES)
+            await operator.request_page(WARM)
+            rounds["a day"] = await operator.request_page(SAMPLES)
             for name, hours in (("a week", 168), ("a month", 720)):
-                rounds[name] = await operator.look(SAMPLES // 5, f"/?hours={hours}")
+                rounds[name] = await operator.request_page(SAMPLES // 5, f"/?hours={hours}")
         rounds["read_overview"] = await times_of(conn, "select penstock.read_overview()")
         await conn.close()
     exact, inside = (percentile(rounds[name], 50) for name in ("exact count", "read_overview"))

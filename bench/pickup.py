@@ -1,8 +1,8 @@
-"""How soon does a resting worker begin a job that another process submits?
+"""How soon does an idle worker start a job that another process submits?
 
-One submit every 25 ms. From just before `kind.submit()` to the first line of the handler, by the
-clock of the machine, which the processes and Postgres share. In turn with it, at the same pace: a
-NOTIFY from one session to another, and the commit of a single row.
+There is one submit every 25 ms. Measured is the time from just before `kind.submit()` to the first
+line of the handler, by the clock of the machine, which the processes and Postgres share. In turn
+with it, at the same pace: a NOTIFY from one session to another, and the commit of a single row.
 """
 
 import asyncio
@@ -24,7 +24,7 @@ from worker_process import worker_process
 
 EVERY_SECONDS = 0.025
 DONE_SECONDS = 30.0
-_ENDED = "select not exists (select from penstock.job where id = any ($1))"
+_FINISHED = "select not exists (select from penstock.job where id = any ($1))"
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,15 +34,15 @@ class Sample:
     called: float
     returned: float
     started: float
-    """When the database let it start."""
+    """When the database started its attempt."""
     handler: float
 
 
-async def paced(samples: int, one: Callable[[], Awaitable[None]]) -> None:
-    """So many, one after the other, at the pace; one that takes longer delays the next."""
+async def paced(samples: int, call: Callable[[], Awaitable[None]]) -> None:
+    """Make the calls one after the other at the pace; a slow call delays the next one."""
     due = time.perf_counter()
     for _ in range(samples):
-        await one()
+        await call()
         due = max(due + EVERY_SECONDS, time.perf_counter())
         await asyncio.sleep(due - time.perf_counter())
 
@@ -50,34 +50,34 @@ async def paced(samples: int, one: Callable[[], Awaitable[None]]) -> None:
 async def picked_up(
     conn: asyncpg.Connection, kind: Kind[..., object], samples: int
 ) -> list[Sample]:
-    """Submit at the pace, wait for all, and read when what happened."""
+    """Submit at the pace, wait until all have finished, and read the moments of each."""
     calls: list[tuple[object, float, float]] = []
 
-    async def one() -> None:
+    async def submit() -> None:
         called = time.time_ns()
         ticket = await kind.submit()
         calls.append((ticket.id, called / 1e6, time.time_ns() / 1e6))
 
-    await paced(samples, one)
+    await paced(samples, submit)
     ids = [job for job, _, _ in calls]
-    await until(conn, _ENDED, ids, seconds=DONE_SECONDS)
+    await until(conn, _FINISHED, ids, seconds=DONE_SECONDS)
     rows = await conn.fetch(
         "select id, started_at, result from penstock.finished where id = any ($1)", ids
     )
-    ended = {row["id"]: row for row in rows}
+    finished = {row["id"]: row for row in rows}
     return [
         Sample(
             called,
             returned,
-            _milliseconds(ended[job]["started_at"]),
-            ended[job]["result"]["at"] / 1e6,
+            _milliseconds(finished[job]["started_at"]),
+            finished[job]["result"]["at"] / 1e6,
         )
         for job, called, returned in calls
     ]
 
 
 async def pickup(running: Embedded, *, quick: bool) -> Found:
-    """From submit to handler, beside a bare NOTIFY and a bare commit."""
+    """From submit to handler, compared with a bare NOTIFY and a bare commit."""
     turns, samples = (2, 20) if quick else (5, 100)
     alone: list[Sample] = []
     notifies: list[float] = []
@@ -105,20 +105,20 @@ async def pickup(running: Embedded, *, quick: bool) -> Found:
         await app.close()
         await conn.close()
         await other.close()
-    times = [one.handler - one.called for one in alone]
+    times = [each.handler - each.called for each in alone]
     rounds: Rounds = {
         "pickup": times,
         "notify": notifies,
         "insert": inserts,
-        "submit call": [one.returned - one.called for one in alone],
-        "submit called to start in the database": [one.started - one.called for one in alone],
-        "start in the database to handler": [one.handler - one.started for one in alone],
+        "submit call": [each.returned - each.called for each in alone],
+        "submit called to start in the database": [each.started - each.called for each in alone],
+        "start in the database to handler": [each.handler - each.started for each in alone],
     }
     notify_p50, notify_p99 = percentile(notifies, 50), percentile(notifies, 99)
     insert_p50 = statistics.median(inserts)
     lines = [
         Line(
-            f"pickup by a resting worker, p50 of {len(times)}",
+            f"pickup by an idle worker, p50 of {len(times)}",
             percentile(times, 50),
             "ms",
             notify_p50,
@@ -128,7 +128,7 @@ async def pickup(running: Embedded, *, quick: bool) -> Found:
             least=False,
         ),
         Line(
-            f"pickup by a resting worker, p99 of {len(times)}",
+            f"pickup by an idle worker, p99 of {len(times)}",
             percentile(times, 99),
             "ms",
             notify_p99,

@@ -1,10 +1,10 @@
-"""What does it cost to tell a job its place and its wait, a million deep, while jobs are claimed?
+"""What does it cost to read position and ETA of a job in a queue of a million, during claims?
 
     python bench/position.py [--smoke]
 
-One connection claims and ends jobs in batches without a rest, upkeep measures as in a worker, and
-one reader asks for jobs at random depths. Beside each answer, from the same snapshot of the
-database: the exact count, which says how far off it is, and how long that takes.
+One connection claims and finishes jobs in batches without a pause, upkeep measures as in a worker,
+and one reader reads jobs at random depths. Each answer is compared, in the same snapshot of the
+database, with the exact count, which gives its error, and with the time of that count.
 """
 
 import asyncio
@@ -48,7 +48,7 @@ async def fill(conn: asyncpg.Connection, jobs: int) -> None:
 
 
 async def work(conn: asyncpg.Connection, worker: int, over: asyncio.Event) -> int:
-    """Claim and end, and submit as many as have ended."""
+    """Claim and finish jobs, and submit as many new ones."""
     done = 0
     while not over.is_set():
         rows = await conn.fetch("select * from penstock.claim_jobs($1, 'q', $2)", worker, BATCH)
@@ -66,7 +66,7 @@ async def work(conn: asyncpg.Connection, worker: int, over: asyncio.Event) -> in
 
 
 async def keep(conn: asyncpg.Connection, over: asyncio.Event, took: list[float]) -> None:
-    """As upkeep does; how long a pass with a new snapshot takes, in milliseconds."""
+    """Measure like upkeep; record how long a pass with a new snapshot takes, in milliseconds."""
     while not over.is_set():
         due = await conn.fetchval("select max(snapshot_due_at) from penstock.flow")
         began = time.perf_counter()
@@ -91,7 +91,7 @@ class Reader:
         self.off: list[float] = []
 
     async def some_job(self) -> tuple[UUID, int]:
-        """At a random depth: near the head, and anywhere."""
+        """Return a job at a random depth, more often near the head."""
         low, high = await self._conn.fetchrow(
             "select (select rank from penstock.job where queue_id = $1 and lane = -1"
             " and status = 'queued' order by rank limit 1), (select rank from penstock.job"
@@ -102,21 +102,21 @@ class Reader:
         row = await self._conn.fetchrow(_DEPTH, self._queue, int(low + (high - low) * depth))
         return row["id"], row["rank"]
 
-    async def look(self) -> None:
+    async def sample(self) -> None:
         job, rank = await self.some_job()
         async with self._conn.transaction(isolation="repeatable_read", readonly=True):
             began = time.perf_counter()
             await self._conn.fetchval("select 1 from penstock.job where id = $1", job)
             self.bare_times.append((time.perf_counter() - began) * 1e3)
             began = time.perf_counter()
-            told = await self._conn.fetchval("select penstock.read_job($1)", job)
+            job_info = await self._conn.fetchval("select penstock.read_job($1)", job)
             self.times.append((time.perf_counter() - began) * 1e3)
             began = time.perf_counter()
             truly = await self._conn.fetchval(_EXACT, self._queue, rank)
             self.exact_times.append((time.perf_counter() - began) * 1e3)
-        if told["status"] == "queued":
-            places = abs(told["position"] - truly)
-            self.off.append(0 if places <= 5 else 100 * places / truly)
+        if job_info["status"] == "queued":
+            error = abs(job_info["position"] - truly)
+            self.off.append(0 if error <= 5 else 100 * error / truly)
 
 
 @asynccontextmanager
@@ -133,7 +133,7 @@ async def deep_queue(running: Embedded) -> AsyncIterator[tuple[str, asyncpg.Conn
 
 
 async def position(running: Embedded) -> Found:
-    """Place and wait by read_job, beside the exact count of the same moment."""
+    """Position and ETA by read_job, compared with the exact count of the same moment."""
     snapshots: list[float] = []
     async with deep_queue(running) as (dsn, conn, worker):
         upkeep, claimer = await connection(dsn), await connection(dsn)
@@ -146,7 +146,7 @@ async def position(running: Embedded) -> Found:
         reader = Reader(conn, await conn.fetchval("select id from penstock.queue"))
         began = time.perf_counter()
         for _ in range(SAMPLES):
-            await reader.look()
+            await reader.sample()
         seconds = time.perf_counter() - began
         over.set()
         done = await working
@@ -156,7 +156,7 @@ async def position(running: Embedded) -> Found:
     rounds: Rounds = {
         "read_job": reader.times,
         "exact count": reader.exact_times,
-        "off, in per cent of the place": reader.off,
+        "error, in per cent of the position": reader.off,
         "snapshot": snapshots,
     }
     what = f"place and wait at {QUEUED:,} queued,"
@@ -171,7 +171,7 @@ async def position(running: Embedded) -> Found:
             ),
             Line("  p50", p50, "ms", bare_p50, "row by its key, p50"),
             Line(
-                "  off by, p99",
+                "  error, p99",
                 percentile(reader.off, 99),
                 "%",
                 percentile(reader.off, 50),
@@ -181,7 +181,9 @@ async def position(running: Embedded) -> Found:
                 least=False,
             ),
             Line("  a snapshot", percentile(snapshots, 50), "ms", exact, "exact count, p50"),
-            Line("  claimed and ended meanwhile", done / seconds, "/s", QUEUED / seconds, "queued"),
+            Line(
+                "  claimed and finished meanwhile", done / seconds, "/s", QUEUED / seconds, "queued"
+            ),
         ],
         rounds,
     )

@@ -1,4 +1,4 @@
-"""Figures as lines of a table: ours, the bare one of the same run, and what it must be."""
+"""Figures as lines of a table: ours, the bare one of the same run, and the requirement."""
 
 import math
 import statistics
@@ -15,13 +15,13 @@ class Line:
     ours: float
     unit: str
     other: float
-    """The figure of the same run beside which ours stands."""
+    """The figure of the same run with which ours is compared."""
     other_is: str
     must: float | None = None
     of: Literal["ratio", "ours"] = "ratio"
-    """What the must is about."""
+    """What the requirement `must` applies to."""
     least: bool = True
-    """Whether it must be at least so much, or at most."""
+    """Whether `must` is the least value, or the largest."""
 
     @property
     def ratio(self) -> float:
@@ -62,7 +62,7 @@ class Line:
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """What one part has to tell."""
+    """The result of one part."""
 
     lines: Sequence[Line]
     rounds: Rounds
@@ -81,13 +81,13 @@ def medians(rounds: Rounds) -> dict[str, float]:
 
 
 def percentile(values: Iterable[float], percent: int) -> float:
-    """The smallest value that so many per cent of them do not exceed."""
+    """Return the smallest value that `percent` of the values do not exceed."""
     ordered = sorted(values)
     return ordered[max(0, -(-len(ordered) * percent // 100) - 1)]
 
 
 def _kept(value: float) -> float | None:
-    """As JSON, which has no NaN."""
+    """Round for JSON, which has no NaN."""
     return None if math.isnan(value) else round(value, 3)
 
 

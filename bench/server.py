@@ -1,6 +1,6 @@
-"""A server for measurements: the embedded Postgres, its durable settings on, in its own folder.
+"""A server for measurements: an embedded Postgres with durable settings, in a new folder.
 
-Every figure of bench/ is taken beside the bare SQL figure of the same run on this server.
+Every figure of bench/ is compared with the bare SQL figure of the same run on this server.
 """
 
 import asyncio
@@ -37,7 +37,7 @@ async def server() -> AsyncIterator[Embedded]:
 
 
 async def database(running: Embedded, name: str, *, migrated: bool = True) -> str:
-    """The address of a fresh database of that name, for its owner."""
+    """Create a database; return its address for the owner."""
     admin = await asyncpg.connect(running.admin_dsn)
     await admin.execute(f"create database {name} owner penstock")
     await admin.close()
@@ -51,7 +51,7 @@ async def database(running: Embedded, name: str, *, migrated: bool = True) -> st
 
 @asynccontextmanager
 async def fresh(running: Embedded) -> AsyncIterator[str]:
-    """A database that nothing was done in yet, for one measurement; dropped afterwards."""
+    """A new database for one measurement; it is dropped afterwards."""
     name = f"fresh_{uuid4().hex}"
     dsn = await database(running, name)
     try:
@@ -71,14 +71,14 @@ async def connection(dsn: str) -> asyncpg.Connection:
 async def until(
     conn: asyncpg.Connection, question: str, *arguments: Any, seconds: float, every: float = 0.02
 ) -> None:
-    """Ask the database again and again until it says yes."""
+    """Poll the database until the query returns true."""
     async with asyncio.timeout(seconds):
         while not await conn.fetchval(question, *arguments):  # noqa: ASYNC110  # no event for it
             await asyncio.sleep(every)
 
 
 def record(name: str, figures: dict[str, Any]) -> None:
-    """Keep a run beside the others, with what is needed to judge it."""
+    """Keep the figures of a run with date, commit and machine."""
     RESULTS.mkdir(exist_ok=True)
     (RESULTS / f"{name}.json").write_text(
         json.dumps({**circumstances(), **figures}, indent=2) + "\n"
@@ -86,7 +86,7 @@ def record(name: str, figures: dict[str, Any]) -> None:
 
 
 def record_part(name: str, part: str, figures: dict[str, Any]) -> None:
-    """The same for one part of a benchmark; the other parts stay as they were last measured."""
+    """Keep the figures of one part of a benchmark; the other parts keep their last ones."""
     path = RESULTS / f"{name}.json"
     kept = json.loads(path.read_text()) if path.exists() else {}
     RESULTS.mkdir(exist_ok=True)
@@ -106,5 +106,5 @@ def circumstances() -> dict[str, Any]:
 
 
 def smoke() -> bool:
-    """`--smoke`: small sizes, to see that it runs; its figures mean nothing."""
+    """Whether `--smoke` was given: small sizes, to check that it runs; its figures mean nothing."""
     return "--smoke" in sys.argv

@@ -1,12 +1,12 @@
-"""How many live streams does one API process hold, and how soon do all of them hear of a change?
+"""How many live streams does one API process hold, and how soon does a change reach all of them?
 
     python bench/sse.py [--quick]
 
-A server as `penstock serve` runs it, and clients with a bare socket each, which all watch one
-topic. A change is the end of a job: from just before it is written until each client has it. Then
-the server is stopped and started again; each client comes back after two seconds, all of them at
-the same moment, and the time counts from when it asks until it has the state of the topic.
-Beside each figure the same with one client. (Memory on Linux only.)
+The server runs like `penstock serve`; each client has a bare socket, and all watch one topic. A
+change is that a job finishes: the time counts from just before it is written until each client has
+it. Then the server is stopped and started again. All clients reconnect after two seconds, at the
+same moment, and the time counts from a client's request until it has the state of the topic. Each
+figure is compared with that of a single client. (Memory on Linux only.)
 """
 
 import argparse
@@ -37,14 +37,14 @@ SECRET = secrets.token_hex(32)
 TOPIC = "bench"
 READY_SECONDS = 30.0
 STOP_SECONDS = 30.0
-HEAR_SECONDS = 20.0
+RECEIVE_SECONDS = 20.0
 _PAUSE_SECONDS = 0.15
 _QUIET_SECONDS = 2.0
 
 
 @dataclass(slots=True)
 class Serving:
-    """`penstock serve` in a process of its own."""
+    """`penstock serve` in a separate process."""
 
     dsn: str
     port: int
@@ -64,7 +64,7 @@ class Serving:
         assert line, "the server did not start"
 
     async def stop(self) -> float:
-        """Tell it to stop; how long that took."""
+        """Stop the server; return how long that took."""
         assert self.process
         began = time.perf_counter()
         self.process.send_signal(signal.SIGTERM)
@@ -97,13 +97,13 @@ async def serving(dsn: str) -> AsyncIterator[Serving]:
 
 
 class Jobs:
-    """Jobs of the topic that run, and end one after the other."""
+    """Running jobs of the topic, which are finished one after the other."""
 
     def __init__(self, conn: asyncpg.Connection) -> None:
         self._conn = conn
         self._running: list[Any] = []
         self._worker = 0
-        self._told = 0
+        self._round = 0
 
     async def begin(self, count: int) -> None:
         conn = self._conn
@@ -116,27 +116,27 @@ class Jobs:
             "select id, attempt from penstock.claim_jobs($1, 'bench', $2)", self._worker, count
         )
 
-    async def end_one(self, watchers: Watchers) -> list[float]:
-        """How long each client waited for it, in ms."""
-        self._told += 1
+    async def finish_one(self, watchers: Watchers) -> list[float]:
+        """Finish one job; return how long each client waited for the event, in ms."""
+        self._round += 1
         times = watchers.times
         times.had.clear()
-        times.mark = f'"round": {self._told}}}'.encode()
+        times.mark = f'"round": {self._round}}}'.encode()
         job = self._running.pop()
         began = time.perf_counter()
         await self._conn.fetch(
             "select * from penstock.finish_jobs($1, $2, $3, $4, $5, $6, $7::text[]::interval[])",
             *(self._worker, [job["id"]], [job["attempt"]], ["succeeded"]),
-            *([{"round": self._told}], [None], [None]),
+            *([{"round": self._round}], [None], [None]),
         )
         await self._conn.execute("select penstock.notify_change()")
-        await watchers.until_all(times.had, HEAR_SECONDS)
+        await watchers.until_all(times.had, RECEIVE_SECONDS)
         return [(at - began) * 1000 for at in times.had.values()]
 
 
 async def streams(running: Embedded, count: int, *, rounds: int, restarts: int) -> Found:
-    """Memory, the time until all hear of a change, and a restart."""
-    told: Rounds = {name: [] for name in ("p50 ms", "p99 ms", "one ms", "back s", "stop s")}
+    """Measure memory, the time until a change reaches all, and a restart."""
+    figures: Rounds = {name: [] for name in ("p50 ms", "p99 ms", "one ms", "back s", "stop s")}
     async with fresh(running) as dsn:
         conn = await connection(dsn)
         jobs = Jobs(conn)
@@ -149,59 +149,59 @@ async def streams(running: Embedded, count: int, *, rounds: int, restarts: int) 
             await one.open()
             for _ in range(rounds):
                 await asyncio.sleep(_PAUSE_SECONDS)
-                told["one ms"] += await jobs.end_one(one)
+                figures["one ms"] += await jobs.finish_one(one)
             await one.close()
             watchers = Watchers(api.port, path, SECRET, count)
             began = time.perf_counter()
             await watchers.open()
-            told["open s"] = [time.perf_counter() - began]
+            figures["open s"] = [time.perf_counter() - began]
             await asyncio.sleep(_QUIET_SECONDS)
             for _ in range(rounds):
                 await asyncio.sleep(_PAUSE_SECONDS)
-                waited = await jobs.end_one(watchers)
-                told["p50 ms"].append(percentile(waited, 50))
-                told["p99 ms"].append(percentile(waited, 99))
+                waited = await jobs.finish_one(watchers)
+                figures["p50 ms"].append(percentile(waited, 50))
+                figures["p99 ms"].append(percentile(waited, 99))
             held_mb = api.memory_mb()
             for _ in range(restarts):
                 watchers.times.came.clear()
-                told["stop s"].append(await api.stop())
+                figures["stop s"].append(await api.stop())
                 await api.start()
-                await watchers.until_all(watchers.times.came, 4 * RETRY_SECONDS + HEAR_SECONDS)
+                await watchers.until_all(watchers.times.came, 4 * RETRY_SECONDS + RECEIVE_SECONDS)
                 back = [watchers.times.came[n] - watchers.times.asked[n] for n in range(count)]
-                told["back s"].append(max(back))
-            told["MB"], told["idle MB"] = [held_mb], [idle_mb]
-            told["MB after restarts"] = [api.memory_mb()]
+                figures["back s"].append(max(back))
+            figures["MB"], figures["idle MB"] = [held_mb], [idle_mb]
+            figures["MB after restarts"] = [api.memory_mb()]
             await watchers.close()
         await conn.close()
-    return Found(_lines(count, told), told)
+    return Found(_lines(count, figures), figures)
 
 
-def _lines(count: int, told: Rounds) -> Sequence[Line]:
+def _lines(count: int, figures: Rounds) -> Sequence[Line]:
     what = f"{count:,} streams, one process:"
-    one = percentile(told["one ms"], 99)
+    one = percentile(figures["one ms"], 99)
     return [
         Line(
             f"{what} memory",
-            *(told["MB"][0], "MB", told["idle MB"][0], "idle server"),
+            *(figures["MB"][0], "MB", figures["idle MB"][0], "idle server"),
             must=300,
             of="ours",
             least=False,
         ),
         Line(
             f"{what} a change reaches them, p99",
-            *(max(told["p99 ms"]), "ms", one, "one client, p99"),
+            *(max(figures["p99 ms"]), "ms", one, "one client, p99"),
             must=500 if count <= 2_000 else None,
             of="ours",
             least=False,
         ),
         Line(
             f"{what} the same, median of p50",
-            *(statistics.median(told["p50 ms"]), "ms"),
-            *(statistics.median(told["one ms"]), "one client, p50"),
+            *(statistics.median(figures["p50 ms"]), "ms"),
+            *(statistics.median(figures["one ms"]), "one client, p50"),
         ),
         Line(
             f"{what} after a restart all have the state",
-            *(max(told["back s"]), "s", max(told["stop s"]), "the server's stop"),
+            *(max(figures["back s"]), "s", max(figures["stop s"]), "the server's stop"),
             must=2 if count <= 2_000 else None,
             of="ours",
             least=False,

@@ -1,6 +1,6 @@
-"""What does a submit through `@app.job` cost beside the bare commit of a row, and in bulk?
+"""What does a submit through `@app.job` cost compared with a bare commit of a row, and in bulk?
 
-No worker runs. The hints to workers are sent, as they always are.
+No worker runs. Wake-ups are sent as in production.
 """
 
 import bare

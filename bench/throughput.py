@@ -1,8 +1,8 @@
-"""How many jobs a second does a worker process run, and what do accounts and a backlog cost?
+"""How many jobs per second does a worker process run, and what do accounts and a backlog cost?
 
-Workers are there and warm, their queue is paused and filled; the clock runs from the word that it
-may go on until the database says that all of it is done. Handlers do nothing. History is kept and
-every end is fenced, as always. Fresh database and fresh processes each time.
+The workers are warm, and their queue is paused and filled. The clock runs from the resume of the
+queue until the database has no more jobs of it. Handlers do nothing. History is kept and every
+outcome is fenced, as in production. Database and processes are new each time.
 """
 
 import asyncio
@@ -27,12 +27,12 @@ from worker_process import WorkerProcess, worker_process
 WARM_UP = 1_000
 BULK = 50_000
 DONE_SECONDS = 120.0
-_LOOK_SECONDS = 0.02
+_POLL_SECONDS = 0.02
 
 ALL_DONE = "select not exists (select from penstock.job)"
-# But for those that were there before.
+# Except for those that existed before.
 BURST_DONE = "select count(*) <= 3 from (select from penstock.job limit 4) j"
-# Its lanes are empty, and nothing of theirs runs: two small tables, however long the backlog.
+# The other accounts' lanes are empty and they run no job. Both tables are small for any backlog.
 OTHERS_DONE = """
 select not exists (
     select from penstock.lane l join penstock.account a on a.id = l.account_id
@@ -76,7 +76,7 @@ class Bench:
         await bare.settle(self.conn, "penstock.job", "penstock.lane", "penstock.account")
 
     async def seconds(self, queue: str, done: str = ALL_DONE, *, settled: bool = True) -> float:
-        """How long the workers need, once they may begin."""
+        """Resume the queue; return how long the workers need for its jobs."""
         if settled:
             await self.settle()
         began = time.perf_counter()
@@ -86,16 +86,16 @@ class Bench:
             if time.perf_counter() > began + DONE_SECONDS:
                 raise TimeoutError("the jobs were not done in time")
             for worker in self.workers:
-                worker.complain_if_gone()
-            await asyncio.sleep(_LOOK_SECONDS)
+                worker.raise_if_exited()
+            await asyncio.sleep(_POLL_SECONDS)
         return time.perf_counter() - began
 
     async def check(self, jobs: int) -> None:
-        """All succeeded at their first start, and every counter is right."""
-        ended = await self.conn.fetchval(
+        """Check that all jobs succeeded at their first attempt, and every invariant holds."""
+        succeeded = await self.conn.fetchval(
             "select count(*) from penstock.finished where status = 'succeeded' and attempt = 1"
         )
-        assert ended == jobs + WARM_UP, f"{ended} jobs succeeded, not {jobs + WARM_UP}"
+        assert succeeded == jobs + WARM_UP, f"{succeeded} jobs succeeded, not {jobs + WARM_UP}"
         unsound = await self.conn.fetch("select * from penstock.check()")
         assert not unsound, unsound
 
@@ -123,7 +123,7 @@ async def bench(
 
 
 async def plain(running: Embedded, sizes: Sizes, *, processes: int) -> tuple[float, float]:
-    """Jobs a second, and the CPU of the workers in microseconds a job."""
+    """Return jobs per second, and the CPU time of the workers per job in microseconds."""
     async with bench(running, "plain", processes=processes) as ready:
         await ready.fill("noop", sizes.jobs)
         before = sum(worker.cpu_seconds() for worker in ready.workers)
@@ -150,7 +150,7 @@ async def behind(running: Embedded, sizes: Sizes) -> float:
 
 
 async def after_a_quiet_time(running: Embedded, jobs: int) -> float:
-    """The planner was told of three jobs, and sessions have made their plans since."""
+    """Measure after the statistics had three jobs and the sessions made their plans."""
     async with bench(running, "plain") as ready:
         await ready.conn.execute("select penstock.resume_queue('plain')")
         await ready.conn.execute(
@@ -227,7 +227,7 @@ async def accounts(running: Embedded, *, quick: bool) -> Found:
 
 
 async def backlog(running: Embedded, *, quick: bool) -> Found:
-    """The same accounts behind one that has submitted very much before them."""
+    """The same accounts, behind one that submitted very many jobs before them."""
     sizes = Sizes.of(quick=quick)
     jobs = sizes.accounts * 20
     rounds: Rounds = {"bare": [], "behind a backlog": [], "without it": []}
@@ -252,7 +252,7 @@ async def backlog(running: Embedded, *, quick: bool) -> Found:
 
 
 async def burst(running: Embedded, *, quick: bool) -> Found:
-    """Jobs that come all at once after a quiet time, beside the same at a busy one."""
+    """Many jobs at once after a quiet time, compared with a busy time."""
     sizes = Sizes.of(quick=quick)
     rounds: Rounds = {"burst": [], "busy": []}
     for _ in range(sizes.rounds):
@@ -264,7 +264,7 @@ async def burst(running: Embedded, *, quick: bool) -> Found:
 
 
 async def profile(running: Embedded, *, quick: bool) -> None:
-    """Where the time of one process goes. The profiler itself makes it half as fast or less."""
+    """Print where one process spends its time. The profiler at least halves its speed."""
     sizes = Sizes.of(quick=quick)
     with tempfile.TemporaryDirectory(prefix="penstock-bench-profile-") as folder:
         path = Path(folder) / "profile"
@@ -272,5 +272,5 @@ async def profile(running: Embedded, *, quick: bool) -> None:
             await ready.fill("noop", sizes.jobs)
             seconds = await ready.seconds("plain")
         print(f"{sizes.jobs:,} no-op jobs under cProfile: {sizes.jobs / seconds:,.0f} /s")
-        # Waiting in the loop counts as the own time of run_until_complete.
+        # Waiting in the loop counts as own time of run_until_complete.
         pstats.Stats(str(path)).strip_dirs().sort_stats("tottime").print_stats(25)

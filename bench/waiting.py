@@ -1,8 +1,8 @@
-"""What do jobs cost that only wait, thousands at once in one worker process? (Linux only)
+"""What do thousands of jobs cost that only wait, in one worker process? (Linux only)
 
-That is what calls to models are: seconds of waiting. CPU is counted from when all of them run until
-shortly before the first is through; memory at its peak, their ends included. Beside it the same
-process before there was anything to do.
+Calls to models are like that: seconds of waiting. CPU is counted from when all of them run until
+shortly before the first one finishes; memory at its peak, including the time when they finish. For
+comparison: the same process when it was idle.
 """
 
 import asyncio
@@ -16,7 +16,7 @@ from throughput import ALL_DONE
 from worker_process import worker_process
 
 IDLE_SECONDS = 3.0
-_LOOK_SECONDS = 0.1
+_POLL_SECONDS = 0.1
 _ALL_RUN = "select count(*) = $1 from penstock.job where status = 'running'"
 
 
@@ -36,21 +36,21 @@ async def waiting(running: Embedded, *, quick: bool) -> Found:
             began, begun_from = time.monotonic(), worker.cpu_seconds()
             await app.kinds["wait"].submit_many({"seconds": seconds} for _ in range(jobs))
             submitted = time.monotonic()
-            await until(conn, _ALL_RUN, jobs, seconds=seconds, every=_LOOK_SECONDS)
+            await until(conn, _ALL_RUN, jobs, seconds=seconds, every=_POLL_SECONDS)
             from_cpu, at = worker.cpu_seconds(), time.monotonic()
             start_seconds, start_cpu = at - submitted, from_cpu - begun_from
-            # The first began after `began`, so none is through before this.
+            # The first job started after `began`, so none finishes before this.
             await asyncio.sleep(began + seconds - 0.5 - at)
             busy = (worker.cpu_seconds() - from_cpu) / (time.monotonic() - at)
             waiting_mb = worker.memory_mb()
             last_cpu, last_at = worker.cpu_seconds(), time.monotonic()
-            await until(conn, ALL_DONE, seconds=60, every=_LOOK_SECONDS)
+            await until(conn, ALL_DONE, seconds=60, every=_POLL_SECONDS)
             end_cpu, end_seconds = worker.cpu_seconds() - last_cpu, time.monotonic() - last_at
             peak_mb = worker.memory_mb(peak=True)
-        ended = await conn.fetchval(
+        succeeded = await conn.fetchval(
             "select count(*) from penstock.finished where status = 'succeeded' and attempt = 1"
         )
-        assert ended == jobs, f"{ended} jobs succeeded at their first start, not {jobs}"
+        assert succeeded == jobs, f"{succeeded} jobs succeeded at their first attempt, not {jobs}"
         await app.close()
         await conn.close()
     rounds: Rounds = {
@@ -61,8 +61,8 @@ async def waiting(running: Embedded, *, quick: bool) -> Found:
         "peak MB": [peak_mb],
         "all started after, s": [start_seconds],
         "CPU to start all, s": [start_cpu],
-        "CPU to end all, s": [end_cpu],
-        "all ended within, s": [end_seconds],
+        "CPU to finish all, s": [end_cpu],
+        "all finished within, s": [end_seconds],
     }
     what = f"{jobs:,} jobs that wait {seconds:g} s, one process:"
     return Found(

@@ -1,4 +1,4 @@
-"""Thousands of clients of one live stream, as cheap as they can be: a socket and a clock each."""
+"""Thousands of cheap clients of one live stream: each is a socket and its times."""
 
 import asyncio
 import resource
@@ -6,7 +6,7 @@ import time
 from dataclasses import dataclass, field
 from typing import cast
 
-# As browsers do: so long after the end of a stream (`retry:`), all at the same time.
+# Like browsers, clients reconnect after this time (`retry:`), all at the same moment.
 RETRY_SECONDS = 2.0
 CONNECT_SECONDS = 60.0
 _AT_ONCE = 200
@@ -14,16 +14,16 @@ _AT_ONCE = 200
 
 @dataclass(slots=True)
 class Times:
-    """When each client had what is waited for."""
+    """When each client received the awaited event."""
 
     mark: bytes = b"\xff"
-    """What has to be in an event."""
+    """The bytes that the awaited event contains."""
     had: dict[int, float] = field(default_factory=dict)
     lost: int = 0
     asked: dict[int, float] = field(default_factory=dict)
-    """When each client asked for its stream the last time."""
+    """When each client last requested its stream."""
     came: dict[int, float] = field(default_factory=dict)
-    """When it had the first event of that one."""
+    """When it received the first event of that stream."""
 
 
 class Client(asyncio.Protocol):
@@ -41,15 +41,15 @@ class Client(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         now = time.perf_counter()
-        told = self._rest + data
-        self._rest = told[-64:]
+        received = self._rest + data
+        self._rest = received[-64:]
         times = self._times
-        if self._number not in times.came and b"event: " in told:
+        if self._number not in times.came and b"event: " in received:
             times.came[self._number] = now
-        if times.mark in told:
+        if times.mark in received:
             times.had.setdefault(self._number, now)
 
-    def connection_lost(self, error: Exception | None) -> None:  # noqa: ARG002  # all the same
+    def connection_lost(self, error: Exception | None) -> None:  # noqa: ARG002  # the reason does not matter
         self._times.lost += 1
         if not self.gone.done():
             self.gone.set_result(None)
@@ -60,7 +60,7 @@ class Client(asyncio.Protocol):
 
 
 class Watchers:
-    """`count` clients of one path, which come back when their stream ends."""
+    """`count` clients of one path, which reconnect when their stream ends."""
 
     def __init__(self, port: int, path: str, key: str, count: int) -> None:
         soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
@@ -77,7 +77,7 @@ class Watchers:
         self.times = Times()
 
     async def open(self) -> None:
-        """All of them, a few hundred at a time; returns when each has had its first event."""
+        """Open all streams, a few hundred at a time; return when each has had its first event."""
         loop = asyncio.get_running_loop()
         self._tasks = [loop.create_task(self._live(number)) for number in range(self.count)]
         await self.until_all(self.times.came, CONNECT_SECONDS)

@@ -1,11 +1,11 @@
-"""How near does a whole worker come to what Postgres and Python themselves can do?
+"""How near is a whole worker to what Postgres and Python themselves can do?
 
     python bench/worker.py [PART ...] [--quick] [--profile]
 
-PART   throughput accounts backlog burst (throughput.py), pickup, submit, waiting, kill; all of them
-       unless said. Each is kept by its name in results/worker.json.
---quick    small sizes, to see that it runs; its figures mean nothing and are not kept
---profile  one worker process under cProfile instead, and what takes most of its own time
+PART   throughput accounts backlog burst (throughput.py), pickup, submit, waiting, kill; by
+       default all. Each is kept under its name in results/worker.json.
+--quick    small sizes, to check that it runs; its figures mean nothing and are not kept
+--profile  run one worker process under cProfile instead; print the functions with most own time
 """
 
 import argparse
@@ -53,7 +53,9 @@ if __name__ == "__main__":
     parser.add_argument("parts", nargs="*", metavar="PART")
     parser.add_argument("--quick", "--smoke", action="store_true")
     parser.add_argument("--profile", action="store_true")
-    told = parser.parse_args()
-    if unknown := sorted(set(told.parts) - set(PARTS)):
+    arguments = parser.parse_args()
+    if unknown := sorted(set(arguments.parts) - set(PARTS)):
         parser.error(f"there is no part {', '.join(unknown)}: they are {', '.join(PARTS)}")
-    uvloop.run(main(told.parts or list(PARTS), quick=told.quick, profiled=told.profile))
+    uvloop.run(
+        main(arguments.parts or list(PARTS), quick=arguments.quick, profiled=arguments.profile)
+    )

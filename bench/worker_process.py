@@ -1,8 +1,8 @@
-"""A worker in a process of its own, as `penstock worker` runs one: uvloop, and all defaults.
+"""A worker in a separate process, as `penstock worker` runs one: uvloop, and all defaults.
 
     PENSTOCK_DSN=... python bench/worker_process.py [--concurrency N] [--profile FILE]
 
-Started by the benchmarks, which also import `worker_process` from here.
+The benchmarks start it by `worker_process`.
 """
 
 import argparse
@@ -31,7 +31,7 @@ STOP_SECONDS = 40.0
 _POLL_SECONDS = 0.02
 _CLOCK_TICKS = os.sysconf("SC_CLK_TCK")
 
-# Registered and listening: to the last of its channels, and then it holds its key.
+# How many workers are registered and listen to all channels, and have their advisory lock.
 _LISTENING = """
 select least(
   count(*) filter (where application_name = 'penstock control' and query ilike 'listen %circuit%'),
@@ -52,19 +52,19 @@ class WorkerProcess:
         return self.process.pid
 
     def kill(self) -> None:
-        """Without a word, as a machine that loses its power."""
+        """Kill it, as when a machine loses power."""
         self.process.kill()
         self.process.wait()
 
     def cpu_seconds(self) -> float:
-        """What the process has used so far, all threads, user and system; NaN but on Linux."""
+        """Return the CPU time so far, of all threads, user and system; NaN except on Linux."""
         if not sys.platform.startswith("linux"):
             return float("nan")
         fields = Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")[2].split()
         return (int(fields[11]) + int(fields[12])) / _CLOCK_TICKS
 
     def memory_mb(self, *, peak: bool = False) -> float:
-        """Resident, now or at most so far; NaN but on Linux."""
+        """Return resident memory, now or at its peak; NaN except on Linux."""
         if not sys.platform.startswith("linux"):
             return float("nan")
         name = "VmHWM:" if peak else "VmRSS:"
@@ -73,16 +73,16 @@ class WorkerProcess:
                 return int(line.split()[1]) / 1024
         raise LookupError(name)
 
-    def complain_if_gone(self) -> None:
+    def raise_if_exited(self) -> None:
         if self.process.poll() is not None:
-            raise RuntimeError(f"the worker ended:\n{self.log.read_text()}")
+            raise RuntimeError(f"the worker exited:\n{self.log.read_text()}")
 
 
 @asynccontextmanager
 async def worker_process(
     dsn: str, conn: asyncpg.Connection, *arguments: str
 ) -> AsyncIterator[WorkerProcess]:
-    """One more worker, ready when this begins; told to stop at the end, if it still runs."""
+    """Start a worker, yield it when it is ready, and stop it at the end if it still runs."""
     before = await conn.fetchval(_LISTENING)
     with tempfile.TemporaryDirectory(prefix="penstock-bench-worker-") as folder:
         log = Path(folder) / "log"
@@ -96,7 +96,7 @@ async def worker_process(
         try:
             async with asyncio.timeout(READY_SECONDS):
                 while await conn.fetchval(_LISTENING) <= before:
-                    worker.complain_if_gone()
+                    worker.raise_if_exited()
                     await asyncio.sleep(_POLL_SECONDS)
             yield worker
             if started.poll() is None:
@@ -105,13 +105,13 @@ async def worker_process(
         finally:
             if started.poll() is None:
                 worker.kill()
-        if told := log.read_text():
-            print(f"a worker said:\n{told[:2_000]}")
+        if output := log.read_text():
+            print(f"output of a worker:\n{output[:2_000]}")
 
 
 async def _serve(concurrency: int | None) -> None:
     app = build()
-    await app.engine()  # declares, as the command line does
+    await app.engine()  # sends the declarations, like the command line
     options = Options(name=f"bench-{os.getpid()}")
     if concurrency is not None:
         options = replace(options, concurrency=concurrency)
@@ -126,14 +126,14 @@ def _main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--concurrency", type=int)
     parser.add_argument("--profile", type=Path)
-    told = parser.parse_args()
+    arguments = parser.parse_args()
     logging.basicConfig(level=logging.WARNING)
-    if told.profile is None:
-        uvloop.run(_serve(told.concurrency))
+    if arguments.profile is None:
+        uvloop.run(_serve(arguments.concurrency))
         return
     profile = cProfile.Profile()
-    profile.runcall(uvloop.run, _serve(told.concurrency))
-    profile.dump_stats(told.profile)
+    profile.runcall(uvloop.run, _serve(arguments.concurrency))
+    profile.dump_stats(arguments.profile)
 
 
 if __name__ == "__main__":

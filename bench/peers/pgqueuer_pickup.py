@@ -1,11 +1,11 @@
-"""How soon does PgQueuer begin a job, and how soon do we, in turns of one run?
+"""How soon does PgQueuer start a job, compared with Penstock in the same run?
 
     uv pip install --target PEER pgqueuer
     PYTHONPATH=PEER python bench/peers/pgqueuer_pickup.py
 
-As pickup.py: a resting worker in a process of its own, one job every 25 ms, from just before the
-enqueue to the first line of the handler. Each has its own database on the same server. PgQueuer
-with its defaults; the fastest Python peer on Postgres that we know of.
+Like pickup.py: an idle worker in a separate process, one job every 25 ms, measured from just before
+the enqueue to the first line of the handler. Each has its own database on the same server. PgQueuer
+runs with its defaults; it is the fastest Python peer on Postgres that we know of.
 """
 
 import asyncio
@@ -39,7 +39,7 @@ READY_SECONDS = 3.0
 
 
 async def consume(dsn: str, file: Path) -> None:
-    """The peer's worker: the moment of each job's first line goes into the file."""
+    """Run the peer's worker; it writes the moment of each handler's first line to the file."""
     queuer = PgQueuer(AsyncpgDriver(await asyncpg.connect(dsn)))
 
     @queuer.entrypoint("stamp")
@@ -52,16 +52,16 @@ async def consume(dsn: str, file: Path) -> None:
 
 
 async def theirs(queries: Queries, file: Path, samples: int) -> list[float]:
-    """Milliseconds from the call to the handler."""
+    """Return the milliseconds from the call to the handler."""
     file.write_text("")  # noqa: ASYNC240  # a moment
     called: dict[str, int] = {}
 
-    async def one() -> None:
+    async def enqueue() -> None:
         name = str(len(called))
         called[name] = time.time_ns()
         await queries.enqueue("stamp", name.encode())
 
-    await paced(samples, one)
+    await paced(samples, enqueue)
     async with asyncio.timeout(30):
         while len(lines := file.read_text().splitlines()) < samples:  # noqa: ASYNC110, ASYNC240
             await asyncio.sleep(0.05)
@@ -97,7 +97,7 @@ async def main() -> None:
         for _ in range(TURNS):
             await paced(SAMPLES, insert)
             samples = await picked_up(conn, app.kinds["stamp"], SAMPLES)
-            ours += [one.handler - one.called for one in samples]
+            ours += [each.handler - each.called for each in samples]
             peers += await theirs(queries, file, SAMPLES)
         await app.close()
     for name, times in (("ours", ours), ("PgQueuer", peers), ("commit of a row", inserts)):

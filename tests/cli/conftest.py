@@ -1,4 +1,4 @@
-"""Running the command line inside the test's process, the way the shell would."""
+"""Run the command line inside the test's process, as the shell would."""
 
 import logging
 import os
@@ -38,7 +38,7 @@ def tell_pid(n: int) -> int:
 
 @pytest.fixture(autouse=True)
 def _logs_as_before() -> Iterator[None]:
-    """The command line sends the logs of its process to a place that is gone after the test."""
+    """Restore the log handlers: the command line's handlers write to a stream of the test."""
     root, ours = logging.getLogger(), logging.getLogger("penstock")
     handlers, levels = root.handlers[:], (root.level, ours.level)
     yield
@@ -55,16 +55,16 @@ def penstock(
     """`penstock("migrate", "up")`, in an empty working folder and without PENSTOCK_ variables."""
     for name in [name for name in os.environ if name.startswith("PENSTOCK_")]:
         monkeypatch.delenv(name)
-    # No colours and no wrapping at the width of whoever runs the tests.
+    # No colours, and no wrapping at the width of the terminal that runs the tests.
     monkeypatch.setenv("NO_COLOR", "1")
     monkeypatch.setenv("COLUMNS", "200")
     monkeypatch.chdir(tmp_path)
 
     def run(*words: str) -> Done:
         monkeypatch.setattr("sys.argv", ["penstock", *words])
-        with pytest.raises(SystemExit) as ended:
+        with pytest.raises(SystemExit) as exited:
             main()
-        code = ended.value.code
+        code = exited.value.code
         assert isinstance(code, int)
         out, err = capfd.readouterr()
         return Done(code, out, err)
@@ -77,7 +77,7 @@ def db(
     database: str, monkeypatch: pytest.MonkeyPatch, penstock: Penstock
 ) -> Iterator[psycopg.Connection]:
     """A connection to the database that PENSTOCK_DSN names, with queues `model` and `other`."""
-    assert penstock  # asked for because it clears the environment first
+    assert penstock  # this fixture clears the environment first
     monkeypatch.setenv("PENSTOCK_DSN", database)
     with psycopg.connect(database, autocommit=True) as conn:
         for queue in ("model", "other"):
@@ -88,7 +88,7 @@ def db(
 
 @pytest.fixture
 def app(database: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, penstock: Penstock) -> str:
-    """An app in the working folder, on the test's database; what a command takes as APP."""
+    """Write an app for the test's database to the working folder; return its name for APP."""
     assert penstock
     monkeypatch.setenv("PENSTOCK_DSN", database)
     name = f"app_{uuid.uuid4().hex[:12]}"  # a module is imported once per process

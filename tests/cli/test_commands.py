@@ -1,4 +1,4 @@
-"""Exit codes, what is printed where, and that nobody ever sees a traceback."""
+"""Exit codes, output and errors of all commands, which never print a traceback."""
 
 import json
 import os
@@ -43,12 +43,12 @@ COMMANDS = (
 @pytest.fixture
 def server(blank: str, monkeypatch: pytest.MonkeyPatch, penstock: Penstock) -> str:
     """An empty database, named by PENSTOCK_DSN."""
-    assert penstock  # asked for because it clears the environment first
+    assert penstock  # this fixture clears the environment first
     monkeypatch.setenv("PENSTOCK_DSN", blank)
     return blank
 
 
-def test_both_ways_to_start_it_tell_the_same_version() -> None:
+def test_both_ways_to_start_it_print_the_same_version() -> None:
     script = Path(sys.executable).with_name("penstock")
     for command in ([str(script)], [sys.executable, "-m", "penstock"]):
         done = subprocess.run([*command, "--version"], capture_output=True, text=True, check=True)
@@ -108,10 +108,10 @@ def test_up_status_check_down(penstock: Penstock) -> None:
 
     assert json.loads(penstock("migrate", "status", "--json").out)["is_current"]
     sound = penstock("check")
-    assert (sound.code, sound.out) == (0, "Sound: every invariant holds.\n")
+    assert (sound.code, sound.out) == (0, "Every invariant holds.\n")
     assert json.loads(penstock("check", "--json").out) == []
     moving = penstock("check", "--liveness", "--older-than", "1m")
-    assert (moving.code, moving.out) == (0, "Nothing stands still.\n")
+    assert (moving.code, moving.out) == (0, "Nothing is overdue.\n")
     assert json.loads(penstock("check", "--liveness", "--json").out) == []
     wrong = penstock("check", "--older-than", "1m")
     assert wrong.code == 2
@@ -128,7 +128,7 @@ def test_up_status_check_down(penstock: Penstock) -> None:
     [
         (
             [],
-            "from migration {} back to {}? Programs that need what goes are refused then. [y/N]",
+            "from migration {} to {}? Programs that need the newer one will be refused. [y/N]",
         ),
         (["--to", "0"], ", with all history, accounts and their ledger? [y/N]"),
     ],
@@ -170,8 +170,8 @@ def test_a_program_whose_schema_was_replaced_is_still_served(
             " previous_number = (select max(number) from penstock.migration)"
         )
     assert "This program is still served" in penstock("migrate", "status").out
-    told = json.loads(penstock("migrate", "status", "--json").out)
-    assert (told["is_served"], told["is_current"]) == (True, False)
+    status = json.loads(penstock("migrate", "status", "--json").out)
+    assert (status["is_served"], status["is_current"]) == (True, False)
     [line] = [line for line in penstock("doctor").out.splitlines() if " schema " in line]
     assert line.startswith("warning  schema        at migration ")
     assert line.endswith(
@@ -195,7 +195,7 @@ def test_a_broken_invariant_is_printed_and_is_exit_code_1(penstock: Penstock, se
 
 
 @pytest.mark.parametrize("words", COMMANDS, ids=" ".join)
-def test_a_server_that_is_not_there_is_said_with_what_to_do(
+def test_an_unreachable_server_is_named_with_what_to_do(
     penstock: Penstock, monkeypatch: pytest.MonkeyPatch, words: list[str]
 ) -> None:
     monkeypatch.setenv("PENSTOCK_DSN", "postgresql://u:open-sesame@127.0.0.1:1/jobs")
@@ -260,7 +260,7 @@ def test_without_an_address_the_embedded_database_is_used(
     assert (tmp_path / ".penstock" / "postgres").is_dir()
 
 
-def test_where_only_the_demo_is_commands_look_into_its_database(
+def test_with_only_a_demo_commands_use_its_database(
     penstock: Penstock, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     home = tmp_path / ".penstock"
@@ -269,12 +269,12 @@ def test_where_only_the_demo_is_commands_look_into_its_database(
     monkeypatch.delenv("PENSTOCK_HOME")
     assert penstock("check").code == 0
     assert not (home / "postgres").exists()
-    (home / "postgres").mkdir()  # as an app's own would be
+    (home / "postgres").mkdir()  # the folder of an app's own database
     assert penstock("check").code == 0
-    assert (home / "postgres" / "PG_VERSION").exists(), "it was used, and so made"
+    assert (home / "postgres" / "PG_VERSION").exists(), "it was used, and so created"
 
 
-# What takes long to load, and a short command has no use for.
+# Modules that take long to import and that short commands do not need.
 HEAVY = (
     *(
         "penstock.client",
@@ -293,7 +293,7 @@ HEAVY = (
 )
 @pytest.mark.usefixtures("db")
 def test_a_short_command_loads_little(words: list[str]) -> None:
-    """Within 0.6 s: a quarter of a second of processor time, on 2 cores in November 2026."""
+    """It takes at most 0.6 s: 0.25 s of processor time, on 2 cores in November 2026."""
     script = (
         "import sys\n"
         "from penstock.cli.main import main\n"

@@ -1,4 +1,4 @@
-"""Place, wait and staleness, as the command line tells them."""
+"""Position, ETA and staleness in the output of the command line."""
 
 import json
 
@@ -11,7 +11,7 @@ from support.shapes import Penstock
 
 
 @pytest.mark.parametrize(
-    ("position", "wait", "said"),
+    ("position", "wait", "expected"),
     [
         (None, None, None),
         (3, 40.2, "#3 in queue, about 40 s"),
@@ -20,9 +20,11 @@ from support.shapes import Penstock
         (52_000, 7_900.0, "#52,000 in queue, about 2 h"),
     ],
 )
-def test_a_place_in_words(position: int | None, wait: float | None, said: str | None) -> None:
+def test_a_position_in_words(
+    position: int | None, wait: float | None, expected: str | None
+) -> None:
     """F2"""
-    assert queue_position(position, wait) == said
+    assert queue_position(position, wait) == expected
 
 
 def submit(db: psycopg.Connection) -> str:
@@ -31,17 +33,17 @@ def submit(db: psycopg.Connection) -> str:
     return str(row[0])
 
 
-def test_show_says_where_a_job_stands_and_what_it_waits_for(
+def test_show_has_the_position_and_what_a_job_waits_for(
     penstock: Penstock, db: psycopg.Connection
 ) -> None:
     """F2"""
     submit(db)
     job = submit(db)
     shown = penstock("show", job).out.splitlines()
-    assert "place       #2 in queue" in shown
+    assert "position    #2 in queue" in shown
     assert "waits for   a worker: none is alive that serves its queue" in shown
-    told = json.loads(penstock("show", job, "--json").out)
-    assert (told["position"], told["eta_seconds"], told["staleness"]) == (2, None, None)
+    answer = json.loads(penstock("show", job, "--json").out)
+    assert (answer["position"], answer["eta_seconds"], answer["staleness"]) == (2, None, None)
 
 
 def test_show_says_that_a_job_is_stale(penstock: Penstock, db: psycopg.Connection) -> None:
@@ -53,10 +55,10 @@ def test_show_says_that_a_job_is_stale(penstock: Penstock, db: psycopg.Connectio
     assert "stale" not in penstock("show", job).out
     db.execute("update penstock.test_clock set moved = '4 minutes'")
     assert "stale       This takes longer than usual" in penstock("show", job).out
-    assert "place" not in penstock("show", job).out
+    assert "position" not in penstock("show", job).out
 
 
-def test_who_waits_is_told_the_place_after_a_while(
+def test_a_waiting_submit_prints_the_position_after_a_while(
     penstock: Penstock, db: psycopg.Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """F2"""
@@ -68,7 +70,7 @@ def test_who_waits_is_told_the_place_after_a_while(
     assert where == "#2 in queue, about 40 s."
 
 
-def test_the_bar_says_the_place_then_the_stage() -> None:
+def test_the_bar_shows_the_position_then_the_stage() -> None:
     job = {
         "position": 3,
         "status": "queued",

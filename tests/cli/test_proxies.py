@@ -1,4 +1,4 @@
-"""Where `serve` takes a request to come from: a named proxy is believed, and no client is."""
+"""The client's address in `serve`: forwarded headers count from a named proxy only."""
 
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
@@ -30,8 +30,8 @@ async def ask(migrated: str, tmp_path: Path, request: pytest.FixtureRequest) -> 
 
 @pytest.mark.one_version
 @pytest.mark.parametrize("ask", ["", "192.0.2.1"], indirect=True)
-async def test_a_client_cannot_say_that_it_is_another(ask: Ask) -> None:
-    """C3: not even one on the server's own machine, where proxies are."""
+async def test_a_client_cannot_pretend_to_be_another(ask: Ask) -> None:
+    """C3: not even a client on the server's own machine."""
     for n in range(FAILURES):
         assert await ask(f"198.51.100.{n}") == 401
     assert await ask("198.51.100.77") == 429
@@ -40,7 +40,7 @@ async def test_a_client_cannot_say_that_it_is_another(ask: Ask) -> None:
 
 @pytest.mark.one_version
 @pytest.mark.parametrize("ask", ["127.0.0.1, 10.0.0.0/24"], indirect=True)
-async def test_a_named_proxy_is_believed_and_what_clients_wrote_before_it_is_not(ask: Ask) -> None:
+async def test_headers_of_a_named_proxy_count_and_those_of_clients_do_not(ask: Ask) -> None:
     """C3: a proxy appends the address that it has seen."""
     for n in range(FAILURES):
         assert await ask(f"198.51.100.{n}, 203.0.113.5") == 401
@@ -50,8 +50,8 @@ async def test_a_named_proxy_is_believed_and_what_clients_wrote_before_it_is_not
 
 
 def test_proxies_are_addresses_and_networks(tmp_path: Path) -> None:
-    said = {"PENSTOCK_PROXIES": "127.0.0.1, ::1 ,10.0.8.5/24"}
-    found = Settings.from_environment(said, tmp_path).proxies
+    environ = {"PENSTOCK_PROXIES": "127.0.0.1, ::1 ,10.0.8.5/24"}
+    found = Settings.from_environment(environ, tmp_path).proxies
     assert found == ("127.0.0.1/32", "::1/128", "10.0.8.0/24")
     assert Settings.from_environment({}, tmp_path).proxies == ()
     assert with_mapped(("10.0.8.0/24", "::1/128")) == [

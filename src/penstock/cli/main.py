@@ -1,4 +1,4 @@
-"""The command line. Commands ask, print and leave; what they do is in the layers below."""
+"""The command line. Commands read options and print answers; the layers below do the work."""
 
 import logging
 import sys
@@ -38,7 +38,7 @@ from penstock.errors import (
 )
 
 _log = logging.getLogger("penstock")
-_RETRY, _FURTHER = "Try again in a moment.", "`penstock doctor` looks further."
+_RETRY, _FURTHER = "Try again in a moment.", "`penstock doctor` examines the cause."
 
 app = typer.Typer(
     name="penstock",
@@ -63,11 +63,11 @@ for panel, commands in _PANELS.items():
         if isinstance(command, typer.Typer):
             app.add_typer(command, rich_help_panel=panel)
         else:
-            name = command.__name__.removesuffix("_jobs")  # `import` is a word of Python
+            name = command.__name__.removesuffix("_jobs")  # `import` is a keyword of Python
             app.command(name, rich_help_panel=panel)(command)
 
 
-def _print_version(wanted: bool) -> None:  # noqa: FBT001  # typer calls it so
+def _print_version(wanted: bool) -> None:  # noqa: FBT001  # typer calls it positionally
     if wanted:
         typer.echo(f"penstock {version('penstock')}")
         raise typer.Exit
@@ -88,7 +88,7 @@ def _common(
 
 
 def main() -> NoReturn:
-    """Run the command line and end the process: 0 done, 1 it failed, 2 wrong use."""
+    """Run the command line and exit the process: 0 success, 1 failure, 2 wrong use."""
     try:
         app(prog_name="penstock")
     except PenstockError as error:
@@ -101,7 +101,7 @@ def main() -> NoReturn:
         sys.exit(WRONG_USE if isinstance(error, Invalid | WrongApp) else FAILED)
     except KeyboardInterrupt:
         sys.exit(INTERRUPTED)
-    except Exception as error:  # noqa: BLE001  # people get a sentence; the rest is for debugging
+    except Exception as error:  # noqa: BLE001  # people get a sentence; the traceback is for debugging
         if _log.isEnabledFor(logging.DEBUG):
             traceback.print_exc()
         hint = "This is a bug. PENSTOCK_LOG_LEVEL=debug shows where it happened."
@@ -111,13 +111,13 @@ def main() -> NoReturn:
 
 
 def _way_out(error: Refused) -> str | None:
-    """What to type, or how long to wait, where the database cannot know who asks."""
+    """Return what to type or how long to wait; the database does not know it serves a terminal."""
     match error:
         case InsufficientCredits():
             account = error.members.get("account", "NAME")
-            return f"`penstock account grant {account} AMOUNT` gives more."
+            return f"`penstock account grant {account} AMOUNT` adds credits."
         case RateLimited(retry_after=float() as wait):
-            return f"That is in {seconds(wait)}."
+            return f"Try again in {seconds(wait)}."
     return None
 
 

@@ -1,4 +1,4 @@
-"""`account`: plans, balances and every move of credits, from the shell."""
+"""`account`: plans, balances and every change of credits, from the shell."""
 
 import csv
 import io
@@ -25,7 +25,7 @@ def plans(db: psycopg.Connection) -> psycopg.Connection:
     return db
 
 
-def told(penstock: Penstock, *words: str) -> Any:
+def read_json(penstock: Penstock, *words: str) -> Any:
     done = penstock(*words, "--json")
     assert (done.code, done.err) == (0, ""), done
     return json.loads(done.out)
@@ -37,40 +37,42 @@ def facts(penstock: Penstock, name: str) -> dict[str, str]:
 
 
 @pytest.mark.usefixtures("plans")
-def test_an_account_is_made_with_a_plan_and_changes_it(penstock: Penstock) -> None:
+def test_an_account_is_created_with_a_plan_and_changes_it(penstock: Penstock) -> None:
     """G8"""
     done = penstock("account", "create", "u1")
-    assert done.out == "Account u1 is there, with plan free and 0 credits.\n"
-    assert told(penstock, "account", "create", "u2", "--plan", "pro")["plan"] == "pro"
-    assert penstock("account", "plan", "u1", "pro").out == "Account u1 has plan pro now.\n"
-    assert told(penstock, "account", "plan", "u1", "free")["plan"] == "free"
+    assert done.out == "Account u1 exists, with plan free and 0 credits.\n"
+    assert read_json(penstock, "account", "create", "u2", "--plan", "pro")["plan"] == "pro"
+    assert penstock("account", "plan", "u1", "pro").out == "Account u1 now has plan pro.\n"
+    assert read_json(penstock, "account", "plan", "u1", "free")["plan"] == "free"
     again = penstock("account", "create", "u1")
     assert (again.code, again.out) == (1, "")
     assert again.err == "penstock: account u1 exists already\n"
 
 
 @pytest.mark.usefixtures("db")
-def test_where_there_are_no_plans_an_account_has_none(penstock: Penstock) -> None:
+def test_without_plans_an_account_has_none(penstock: Penstock) -> None:
     done = penstock("account", "create", "u1")
-    assert done.out == "Account u1 is there, with no plan and 0 credits.\n"
+    assert done.out == "Account u1 exists, with no plan and 0 credits.\n"
     assert facts(penstock, "u1")["plan"] == "-"
 
 
 @pytest.mark.usefixtures("db")
-def test_credits_are_given_taken_and_given_back_once_for_each_ref(penstock: Penstock) -> None:
+def test_credits_are_granted_deducted_and_refunded_once_per_ref(penstock: Penstock) -> None:
     """G19"""
     done = penstock("account", "grant", "u1", "50", "--reason", "bought", "--ref", "pay-1")
     assert (done.code, done.out) == (0, "Granted 50 credits to u1; the balance is 50.\n")
     again = penstock("account", "grant", "u1", "50", "--ref", "pay-1")
     assert (again.code, again.out) == (
         0,
-        "This was done before under ref pay-1: nothing moved; the balance is 50.\n",
+        "This was done before under ref pay-1: nothing changed; the balance is 50.\n",
     )
     assert penstock("account", "deduct", "u1", "8", "--ref", "video-1").out.endswith("is 42.\n")
-    assert told(penstock, "account", "deduct", "u1", "8", "--ref", "video-1")["replayed"] is True
+    assert (
+        read_json(penstock, "account", "deduct", "u1", "8", "--ref", "video-1")["replayed"] is True
+    )
     done = penstock("account", "refund", "u1", "--ref", "video-1")
     assert done.out == "Refunded 8 credits to u1; the balance is 50.\n"
-    answer = told(penstock, "account", "refund", "u1", "--ref", "video-1")
+    answer = read_json(penstock, "account", "refund", "u1", "--ref", "video-1")
     assert (answer["balance"], answer["replayed"], answer["amount"]) == (50, True, 8)
     assert penstock("account", "grant", "u1", "1").out.endswith(
         "1 credit to u1; the balance is 51.\n"
@@ -78,26 +80,26 @@ def test_credits_are_given_taken_and_given_back_once_for_each_ref(penstock: Pens
 
 
 @pytest.mark.usefixtures("db")
-def test_never_more_is_taken_than_there_is(penstock: Penstock) -> None:
+def test_no_more_is_deducted_than_the_balance(penstock: Penstock) -> None:
     """G1, G2"""
     penstock("account", "grant", "u1", "5")
     done = penstock("account", "deduct", "u1", "6", "--ref", "r")
     assert (done.code, done.out) == (1, "")
-    sentence, way_out = done.err.splitlines()
+    sentence, hint = done.err.splitlines()
     assert sentence == "penstock: account u1 has 5 credits, and this needs 6"
-    assert way_out == "`penstock account grant u1 AMOUNT` gives more."
-    assert told(penstock, "account", "show", "u1")["balance"] == 5
+    assert hint == "`penstock account grant u1 AMOUNT` adds credits."
+    assert read_json(penstock, "account", "show", "u1")["balance"] == 5
 
 
 @pytest.mark.parametrize("amount", ["0", "-5", "1.5", "1e3", "", "much", str(MOST + 1), "9" * 400])
 @pytest.mark.parametrize("verb", ["grant", "deduct"])
 def test_a_wrong_amount_is_wrong_use(penstock: Penstock, verb: str, amount: str) -> None:
-    """It is told before there is a database to ask."""
+    """It is refused before the database is needed."""
     done = penstock("account", verb, "u1", amount, "--ref", "r")
     assert (done.code, done.out) == (2, "")
-    said = " ".join(done.err.replace("│", " ").split())
-    assert "AMOUNT" in said
-    assert "must be a whole number from 1 to 1,000,000,000,000" in said
+    message = " ".join(done.err.replace("│", " ").split())
+    assert "AMOUNT" in message
+    assert "must be a whole number from 1 to 1,000,000,000,000" in message
 
 
 @pytest.mark.parametrize(
@@ -154,7 +156,7 @@ def test_an_account_is_shown_with_what_it_uses_of_its_plan(
     assert shown["balance"] == "1,200 credits"
     assert (shown["running"], shown["queued"]) == ("1 of 1", "1")
     assert shown["last hour"] == "2 of 2 submits"
-    account = told(penstock, "account", "show", "u1")
+    account = read_json(penstock, "account", "show", "u1")
     assert shown["next submit"] == f"in 60 min, at {account['next_submit_at']}"
     assert shown["created"].endswith(" ago)")
     penstock("account", "plan", "u1", "pro")
@@ -165,20 +167,20 @@ def test_an_account_is_shown_with_what_it_uses_of_its_plan(
 @pytest.mark.usefixtures("plans")
 def test_accounts_are_listed_by_name_in_pages(penstock: Penstock) -> None:
     assert penstock("account", "list").out.startswith("No accounts yet")
-    assert told(penstock, "account", "list") == []
+    assert read_json(penstock, "account", "list") == []
     for name in ("b", "a", "c"):
         penstock("account", "grant", name, "1000")
     head, *rows = penstock("account", "list").out.splitlines()
     assert head.split()[:3] == ["ACCOUNT", "PLAN", "BALANCE"]
     assert [row.split()[:3] for row in rows] == [[name, "free", "1,000"] for name in "abc"]
-    page = told(penstock, "account", "list", "--limit", "2")
-    rest = told(penstock, "account", "list", "--after", page[-1]["id"])
+    page = read_json(penstock, "account", "list", "--limit", "2")
+    rest = read_json(penstock, "account", "list", "--after", page[-1]["id"])
     assert [account["id"] for account in page + rest] == ["a", "b", "c"]
     assert penstock("account", "list", "--after", "c").out == "No more.\n"
 
 
 def moved(penstock: Penstock, many: int = 7) -> None:
-    """A ledger with so many lines, the last of them a deduction."""
+    """Write a ledger with this many lines, the last of them a deduction."""
     for n in range(many - 1):
         penstock("account", "grant", "u1", str(n + 1), "--ref", f"r{n}")
     penstock("account", "deduct", "u1", "3", "--ref", "d", "--reason", 'a "book", twice\nread')
@@ -187,21 +189,23 @@ def moved(penstock: Penstock, many: int = 7) -> None:
 @pytest.mark.usefixtures("db")
 def test_a_ledger_is_shown_newest_first(penstock: Penstock) -> None:
     penstock("account", "create", "u1")
-    assert penstock("account", "ledger", "u1").out == "No credits have come or gone yet.\n"
-    assert told(penstock, "account", "ledger", "u1") == []
+    assert penstock("account", "ledger", "u1").out == "The ledger has no lines yet.\n"
+    assert read_json(penstock, "account", "ledger", "u1") == []
     moved(penstock)
     head, newest, before, *_ = penstock("account", "ledger", "u1").out.splitlines()
     assert head.split() == ["AT", "KIND", "AMOUNT", "BALANCE", "JOB", "REF", "REASON"]
     assert newest.split()[1:] == ["deduct", "-3", "18", "-", "d", "a", '"book",', "twice", "read"]
     assert before.split()[1:4] == ["grant", "+6", "21"]
-    lines = told(penstock, "account", "ledger", "u1", "--limit", "2")
+    lines = read_json(penstock, "account", "ledger", "u1", "--limit", "2")
     assert [line["amount"] for line in lines] == [-3, 6]
-    assert lines == told(penstock, "account", "ledger", "u1", "--limit", "2", "--format", "json")
+    assert lines == read_json(
+        penstock, "account", "ledger", "u1", "--limit", "2", "--format", "json"
+    )
 
 
 @pytest.mark.usefixtures("db")
 def test_a_ledger_is_exported_as_csv_oldest_first(penstock: Penstock) -> None:
-    """The columns are a promise: others' programs read them."""
+    """The columns are stable: other programs read them."""
     penstock("account", "create", "u1")
     head = "at,kind,amount,job,ref,reason,balance_after\n"
     assert penstock("account", "ledger", "u1", "--format", "csv").out == head
@@ -226,12 +230,12 @@ def test_a_ledger_is_exported_as_csv_oldest_first(penstock: Penstock) -> None:
 def test_a_whole_ledger_is_read_in_pages(
     penstock: Penstock, db: psycopg.Connection, monkeypatch: pytest.MonkeyPatch, lines: int
 ) -> None:
-    """However long it is, one page of it is in memory."""
+    """However long it is, only one page of it is in memory."""
     monkeypatch.setattr(accounts, "PAGE", 3)
     moved(penstock, lines)
     ids = [row[0] for row in db.execute("select id from penstock.ledger order by id").fetchall()]
     assert len(ids) == lines
-    found = told(penstock, "account", "ledger", "u1", "--all")
+    found = read_json(penstock, "account", "ledger", "u1", "--all")
     assert [line["id"] for line in found] == ids
     exported = penstock("account", "ledger", "u1", "--all", "--format", "csv").out
     assert len(list(csv.reader(io.StringIO(exported)))) == lines + 1

@@ -1,4 +1,4 @@
-"""`penstock bench`: figures of this server, and nothing left of them."""
+"""`penstock bench`: it prints figures of this server and drops its database."""
 
 import asyncio
 import json
@@ -13,7 +13,7 @@ from support.shapes import Penstock
 DATABASES = "select datname from pg_database where datname like 'penstock_bench%'"
 
 
-def test_it_measures_in_a_database_of_its_own(penstock: Penstock) -> None:
+def test_it_measures_in_a_separate_database(penstock: Penstock) -> None:
     done = penstock("bench", "--jobs", "200", "--json")
     assert done.code == 0, done.err
     lines = json.loads(done.out)
@@ -37,7 +37,7 @@ async def _databases_left() -> list[asyncpg.Record]:
         await asyncio.to_thread(embedded.leave)
 
 
-def test_a_role_that_may_make_none_is_told_what_to_do(
+def test_a_role_that_may_not_create_databases_gets_advice(
     penstock: Penstock, db: psycopg.Connection
 ) -> None:
     assert db.execute(

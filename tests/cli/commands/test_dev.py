@@ -1,4 +1,4 @@
-"""`dev` with an app, and without one where the five systems stay away."""
+"""`dev` with an app, and without one when the five systems cannot run."""
 
 import asyncio
 import json
@@ -30,17 +30,17 @@ WAIT_SECONDS = 40
 def test_without_an_app_a_database_of_yours_is_not_filled_by_the_five_systems(
     penstock: Penstock, blank: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """One kind of job and a simulated model; with the five systems: tests/journeys/test_demo.py."""
+    """It runs one kind of job with a simulated model. Five systems: journeys/test_demo.py."""
     assert penstock  # it clears the environment
     monkeypatch.setenv("PENSTOCK_DSN", blank)
     monkeypatch.setenv("PENSTOCK_SECRET", SECRET)
-    told = run(tmp_path)
-    with told["process"] as process:
+    greeted = run(tmp_path)
+    with greeted["process"] as process:
         try:
-            assert "systems" not in told
-            assert "PENSTOCK_DSN" in told["without_systems"]
+            assert "systems" not in greeted
+            assert "PENSTOCK_DSN" in greeted["without_systems"]
             with httpx.Client(
-                base_url=told["url"], headers={"Authorization": f"Bearer {SECRET}"}
+                base_url=greeted["url"], headers={"Authorization": f"Bearer {SECRET}"}
             ) as client:
                 job = client.post(
                     "/v1/jobs",
@@ -55,7 +55,9 @@ def test_without_an_app_a_database_of_yours_is_not_filled_by_the_five_systems(
                     assert time.monotonic() < deadline, job
                     time.sleep(0.1)
                 assert job["result"]["text"]
-                assert job["plan"] is None, "which plan is the default is for its owner to say"
+                assert job["plan"] is None, (
+                    "only the owner of the database decides on a default plan"
+                )
                 assert client.get("/demo", follow_redirects=False).status_code == 404
             process.terminate()
             process.communicate(timeout=WAIT_SECONDS)
@@ -72,27 +74,27 @@ def test_the_small_demo_declares_no_plan(monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_told_to_end_while_it_starts_it_says_so_and_leaves(
+def test_a_signal_during_the_startup_stops_it_with_a_message(
     number: signal.Signals, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    """A signal that comes while the database is being made, say."""
-    begun: list[str] = []
+    """For example, a signal while the database is being created."""
+    events: list[str] = []
 
     @asynccontextmanager
     async def beside() -> AsyncIterator[None]:
-        begun.append("begun")
+        events.append("started")
         try:
             signal.raise_signal(number)
             await asyncio.sleep(WAIT_SECONDS)
             yield
         finally:
-            begun.append("ended")
+            events.append("stopped")
 
     app = App(home=tmp_path)
     with serving.listen("127.0.0.1", 0) as sock, pytest.raises(typer.Exit) as left:
-        serving.run(app, sock, worker=False, beside=beside, on_ready=begun.append)
+        serving.run(app, sock, worker=False, beside=beside, on_ready=events.append)
     assert left.value.exit_code == 128 + number
-    assert begun == ["begun", "ended"]
+    assert events == ["started", "stopped"]
     assert "Stopping." in capfd.readouterr().err
 
 
@@ -106,7 +108,7 @@ def test_the_app_of_the_folder_comes_before_the_demo(
     assert asked == [None]
 
 
-def test_what_keeps_the_five_systems_away_is_said(
+def test_the_reason_why_the_five_systems_cannot_run_is_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folder = demo.find_folder()
@@ -118,7 +120,7 @@ def test_what_keeps_the_five_systems_away_is_said(
     assert {"fastapi", "httpx"} <= set(demo._NEEDED), "the five systems import them"
     monkeypatch.setattr(demo, "_NEEDED", ("no_such_module",))
     assert "penstock[server]" in (demo.why_not(folder, Settings()) or "")
-    # As they lie in an installed package.
+    # The layout of an installed package.
     package = tmp_path / "penstock"
     (package / "examples" / "demo").mkdir(parents=True)
     (package / "examples" / "demo" / "stage.py").touch()
@@ -126,17 +128,17 @@ def test_what_keeps_the_five_systems_away_is_said(
     assert demo.find_folder() == package / "examples"
 
 
-def test_an_app_is_served_on_a_server_that_it_brings_up(
+def test_an_app_is_served_on_a_server_whose_schema_it_migrates(
     penstock: Penstock, app: str, blank: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert penstock
     monkeypatch.setenv("PENSTOCK_DSN", blank)
     monkeypatch.setenv("PENSTOCK_SECRET", SECRET)
-    told = run(tmp_path, app)
-    with told["process"] as process:
+    greeted = run(tmp_path, app)
+    with greeted["process"] as process:
         try:
-            assert "secret" not in told, "whoever has set it knows it"
-            assert told["kinds"] == ["mark", "refuse", "tell_pid"]
+            assert "secret" not in greeted, "a secret that was set is not printed"
+            assert greeted["kinds"] == ["mark", "refuse", "tell_pid"]
         finally:
             process.kill()
 

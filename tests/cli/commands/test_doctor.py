@@ -8,7 +8,7 @@ import pytest
 from support.shapes import Penstock
 
 
-def test_an_embedded_database_is_well(penstock: Penstock) -> None:
+def test_an_embedded_database_has_no_findings(penstock: Penstock) -> None:
     first = penstock("doctor")
     assert first.code == 0
     assert "It is installed at the first use." in first.out
@@ -18,12 +18,12 @@ def test_an_embedded_database_is_well(penstock: Penstock) -> None:
     *lines, verdict = done.out.splitlines()
     assert verdict == "All is well."
     assert {line.split()[0] for line in lines} == {"ok"}
-    told = json.loads(penstock("doctor", "--json").out)
-    assert [finding["name"] for finding in told] == [line.split()[1] for line in lines]
-    assert set(told[0]) == {"name", "level", "message", "advice"}
+    findings = json.loads(penstock("doctor", "--json").out)
+    assert [finding["name"] for finding in findings] == [line.split()[1] for line in lines]
+    assert set(findings[0]) == {"name", "level", "message", "advice"}
 
 
-def test_what_is_bad_is_exit_code_1_and_says_what_to_do(
+def test_a_bad_finding_is_exit_code_1_and_says_what_to_do(
     penstock: Penstock, db: psycopg.Connection
 ) -> None:
     db.execute("select penstock.submit_job('model', '{}')")
@@ -49,7 +49,7 @@ def test_a_server_that_is_not_there_is_a_finding(
     assert "open-sesame" not in done.out + done.err
 
 
-def test_an_app_is_looked_at_too(penstock: Penstock, app: str) -> None:
+def test_an_app_is_checked_too(penstock: Penstock, app: str) -> None:
     done = penstock("doctor", app)
     assert done.out.startswith(f"ok       app           {app} declares 2 queues and 3 job kinds\n")
     done = penstock("doctor", "nowhere:app")

@@ -23,8 +23,8 @@ def submit(db: psycopg.Connection, kind: str = "model", **fields: Any) -> str:
     return str(row[0])
 
 
-def end(db: psycopg.Connection, outcome: str = "succeeded", **told: Any) -> None:
-    """Start what is due in `model`, and end it so."""
+def finish(db: psycopg.Connection, outcome: str = "succeeded", **values: Any) -> None:
+    """Claim the due jobs of queue `model` and finish them with this outcome."""
     row = db.execute("select penstock.register_worker('w1')").fetchone()
     assert row
     [worker] = row
@@ -39,8 +39,8 @@ def end(db: psycopg.Connection, outcome: str = "succeeded", **told: Any) -> None
                 job,
                 attempt,
                 outcome,
-                Jsonb(told.get("result")),
-                Jsonb(told["error"]) if "error" in told else None,
+                Jsonb(values.get("result")),
+                Jsonb(values["error"]) if "error" in values else None,
             ],
         )
 
@@ -52,7 +52,7 @@ def test_jobs_are_listed_newest_first(penstock: Penstock, db: psycopg.Connection
     """M15, G15"""
     assert penstock("jobs").out == "No jobs.\n"
     first = submit(db, account="u1")
-    end(db, "failed", error=FAILED)
+    finish(db, "failed", error=FAILED)
     second = submit(db, topic="t1", delay_seconds=99)
     done = penstock("jobs")
     assert (done.code, done.err) == (0, "")
@@ -74,7 +74,7 @@ def test_jobs_are_listed_newest_first(penstock: Penstock, db: psycopg.Connection
 def test_a_pipe_gets_whole_lines(penstock: Penstock, db: psycopg.Connection) -> None:
     long = "no " * 200
     submit(db)
-    end(db, "failed", error={"class": "bug", "message": long, "retryable": False})
+    finish(db, "failed", error={"class": "bug", "message": long, "retryable": False})
     done = penstock("jobs")
     assert long.strip() in done.out
     assert len(done.out.splitlines()) == 2
@@ -139,12 +139,12 @@ def test_mistakes_are_sentences(penstock: Penstock, words: list[str], code: int,
     assert "Traceback" not in done.err
 
 
-def test_a_job_is_shown_with_its_starts_and_its_end(
+def test_a_job_is_shown_with_its_attempts_and_its_result(
     penstock: Penstock, db: psycopg.Connection
 ) -> None:
     """E7"""
     job = submit(db, account="u1", metadata=Jsonb({"class": "7b"}))
-    end(db, result={"points": 7})
+    finish(db, result={"points": 7})
     done = penstock("show", job)
     facts = dict(line.split(maxsplit=1) for line in done.out.split("\n\n")[0].splitlines())
     assert facts["job"] == job
@@ -153,12 +153,12 @@ def test_a_job_is_shown_with_its_starts_and_its_end(
     assert facts["result"] == '{"points": 7}'
     assert facts["metadata"] == '{"class": "7b"}'
     assert facts["created"].endswith("ago)")
-    head, start = done.out.split("\n\n")[1].splitlines()
-    assert head.split()[:2] == ["START", "OUTCOME"]
-    assert start.split()[:2] == ["1", "succeeded"]
-    assert start.split()[-2] == "w1"
-    told = json.loads(penstock("show", job, "--json").out)
-    assert (told["id"], told["result"]) == (job, {"points": 7})
+    head, attempt = done.out.split("\n\n")[1].splitlines()
+    assert head.split()[:2] == ["ATTEMPT", "OUTCOME"]
+    assert attempt.split()[:2] == ["1", "succeeded"]
+    assert attempt.split()[-2] == "w1"
+    shown = json.loads(penstock("show", job, "--json").out)
+    assert (shown["id"], shown["result"]) == (job, {"points": 7})
 
 
 def test_a_stage_is_shown_by_its_label_and_progress_in_whole_numbers(
@@ -180,7 +180,7 @@ def test_a_stage_is_shown_by_its_label_and_progress_in_whole_numbers(
 
 def test_a_cancelled_job_says_so_once(penstock: Penstock, db: psycopg.Connection) -> None:
     job = submit(db)
-    end(db, "cancelled", error={"class": "cancelled", "message": "no need", "retryable": False})
+    finish(db, "cancelled", error={"class": "cancelled", "message": "no need", "retryable": False})
     assert "error       no need\n" in penstock("show", job).out
     assert penstock("show", job).out.splitlines()[-1].endswith("no need")
     assert "cancelled: " not in penstock("show", job).out + penstock("jobs").out
@@ -188,18 +188,16 @@ def test_a_cancelled_job_says_so_once(penstock: Penstock, db: psycopg.Connection
     assert jobs.why({"class": "bug", "message": "it broke"}, "failed") == "bug: it broke"
 
 
-def test_a_finished_job_is_tried_again_as_a_new_one(
-    penstock: Penstock, db: psycopg.Connection
-) -> None:
+def test_a_finished_job_is_retried_as_a_new_one(penstock: Penstock, db: psycopg.Connection) -> None:
     job = submit(db)
-    end(db, "failed", error=FAILED)
+    finish(db, "failed", error=FAILED)
     done = penstock("retry", job)
     assert done.code == 0
-    assert f"which tries {job} again" in done.out
+    assert f"which repeats {job}" in done.out
     again = json.loads(penstock("retry", job, "--json").out)
     assert (again["retry_of"], again["deduplicated"]) == (job, True)
     assert again["id"] in done.out
-    assert f"Job {again['id']} does the same already" in penstock("retry", job).out
+    assert f"Job {again['id']} already does the same" in penstock("retry", job).out
     assert again["id"] in penstock("show", job).out
 
     later = submit(db, delay_seconds=99)
@@ -214,7 +212,7 @@ def test_a_waiting_job_is_cancelled_and_a_finished_one_stays(
 ) -> None:
     """G13"""
     job = submit(db)
-    end(db)
+    finish(db)
     assert "succeeded 0 s ago; nothing changed" in penstock("cancel", job).out
     job = submit(db)
     assert penstock("cancel", job).out == f"Job {job} is cancelled.\n"
@@ -223,5 +221,5 @@ def test_a_waiting_job_is_cancelled_and_a_finished_one_stays(
     row = db.execute("select penstock.register_worker('w')").fetchone()
     assert row
     db.execute("select penstock.claim_jobs(%s, 'model', 1)", [row[0]])
-    assert penstock("cancel", job).out == f"Job {job} is asked to stop.\n"
-    assert "asked for" in penstock("show", job).out
+    assert penstock("cancel", job).out == f"Job {job} was asked to stop.\n"
+    assert "cancel      requested" in penstock("show", job).out

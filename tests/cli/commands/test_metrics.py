@@ -1,4 +1,4 @@
-"""`penstock metrics`: what ended by the hour, for people and for programs."""
+"""`penstock metrics`: finished jobs by the hour, for people and for programs."""
 
 import json
 
@@ -7,9 +7,9 @@ import psycopg
 from support.shapes import Penstock
 
 
-def test_what_ended_is_shown_by_the_hour_s10(penstock: Penstock, db: psycopg.Connection) -> None:
+def test_finished_jobs_are_shown_by_the_hour(penstock: Penstock, db: psycopg.Connection) -> None:
     """S10"""
-    assert penstock("metrics").out == "Nothing has ended in that time.\n"
+    assert penstock("metrics").out == "No job has finished in that time.\n"
     db.execute("select penstock.submit_job('model', '{}')")
     worker = db.execute("select penstock.register_worker('w')").fetchone()
     assert worker
@@ -25,5 +25,5 @@ def test_what_ended_is_shown_by_the_hour_s10(penstock: Penstock, db: psycopg.Con
     assert ["model", "model", "failed", "1"] in [line[2:6] for line in words]
     assert ["timeout", "1"] in [line[2:4] for line in words]
     found = json.loads(penstock("metrics", "--json").out)
-    assert [one["class"] for one in found["timeouts"]] == ["timeout"]
+    assert [each["class"] for each in found["timeouts"]] == ["timeout"]
     assert penstock("metrics", "--hours", "0").code == 2

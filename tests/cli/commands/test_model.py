@@ -1,4 +1,4 @@
-"""`model`: a model to develop against, told what to do over HTTP and by signals."""
+"""`model`: a model for development, controlled over HTTP and by signals."""
 
 import json
 import os
@@ -22,7 +22,7 @@ Process = tuple["subprocess.Popen[str]", dict[str, Any]]
 
 @contextmanager
 def started(folder: Path, *words: str) -> Iterator[Process]:
-    """A process that has told its addresses; killed at the end, if it has not left."""
+    """A process that has printed its addresses; it is killed at the end if it still runs."""
     with subprocess.Popen(
         [sys.executable, "-m", "penstock", "model", "--port", "0", "--json", *words],
         cwd=folder,
@@ -42,12 +42,15 @@ def started(folder: Path, *words: str) -> Iterator[Process]:
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-async def test_it_answers_until_told_to_stop(tmp_path: Path, number: signal.Signals) -> None:
+async def test_it_answers_until_a_signal_stops_it(tmp_path: Path, number: signal.Signals) -> None:
     log = tmp_path / "calls.jsonl"
-    with started(tmp_path, "--log", str(log), "--tokens", "7", "--name", "m") as (process, told):
-        assert told["models"] == ["m"]
-        assert (await ask(told["url"], OLLAMA, chat())).lines()[-1]["eval_count"] == 7
-        assert (await ask(told["url"], OPENAI, chat(OPENAI, stream=False))).status == 200
+    with started(tmp_path, "--log", str(log), "--tokens", "7", "--name", "m") as (
+        process,
+        greeting,
+    ):
+        assert greeting["models"] == ["m"]
+        assert (await ask(greeting["url"], OLLAMA, chat())).lines()[-1]["eval_count"] == 7
+        assert (await ask(greeting["url"], OPENAI, chat(OPENAI, stream=False))).status == 200
         process.send_signal(number)
         out, err = process.communicate(timeout=20)
     assert (process.returncode, err) == (0, "")
@@ -56,9 +59,9 @@ async def test_it_answers_until_told_to_stop(tmp_path: Path, number: signal.Sign
     assert paths == [OLLAMA, OPENAI]
 
 
-async def test_it_leaves_while_calls_are_open(tmp_path: Path) -> None:
-    with started(tmp_path, "--fault", "hang") as (process, told):
-        hung = await ask(told["url"], OLLAMA, chat(), patience=0.1)
+async def test_it_stops_while_calls_are_open(tmp_path: Path) -> None:
+    with started(tmp_path, "--fault", "hang") as (process, greeting):
+        hung = await ask(greeting["url"], OLLAMA, chat(), patience=0.1)
         assert hung.end == "silence"
         process.send_signal(signal.SIGTERM)
         process.communicate(timeout=20)
@@ -69,8 +72,8 @@ async def test_faults_are_ordered_at_the_start_and_from_outside(tmp_path: Path) 
     """Bytes and resets are the same on the loop that the command line uses."""
     words = ("--fault", "status:code=503,times=1", "--fault", "reset:times=1")
     more = ("--fault", "reset:after=2,times=1", "--fault", "half_body:times=1")
-    with started(tmp_path, *words, *more) as (_, told):
-        url, control = told["url"], told["control"]
+    with started(tmp_path, *words, *more) as (_, greeting):
+        url, control = greeting["url"], greeting["control"]
         assert (await ask(url, OLLAMA, chat())).status == 503
         assert (await ask(url, OLLAMA, chat())).end == "reset"
         late = await ask(url, OLLAMA, chat())
@@ -90,10 +93,13 @@ async def test_faults_are_ordered_at_the_start_and_from_outside(tmp_path: Path) 
 
 async def test_a_real_model_answers(tmp_path: Path) -> None:
     file = write_tiny_gguf(tmp_path / "tiny.gguf")
-    with started(tmp_path, "--real", "--gguf", str(file), "--num-ctx", "256") as (process, told):
-        assert told["models"] == ["tiny"]
+    with started(tmp_path, "--real", "--gguf", str(file), "--num-ctx", "256") as (
+        process,
+        greeting,
+    ):
+        assert greeting["models"] == ["tiny"]
         fields = {**chat(options={"num_predict": 4}), "model": "tiny"}
-        assert (await ask(told["url"], OLLAMA, fields)).lines()[-1]["eval_count"] == 4
+        assert (await ask(greeting["url"], OLLAMA, fields)).lines()[-1]["eval_count"] == 4
         process.send_signal(signal.SIGTERM)
         _, err = process.communicate(timeout=20)
     assert (process.returncode, err) == (0, "")
@@ -108,7 +114,7 @@ async def test_a_real_model_answers(tmp_path: Path) -> None:
         (["--slots", "0"], "--slots"),
         (["--tokens-per-second", "0"], "--tokens-per-second"),
         (["--port", "70000"], "--port"),
-        (["--gguf", "m.gguf"], "is for --real"),
+        (["--gguf", "m.gguf"], "needs --real"),
         (["--real", "--fault", "hang"], "--real and --fault exclude one another"),
         (["--real", "--latency", "1s"], "--real and --latency exclude one another"),
     ],
@@ -119,7 +125,7 @@ def test_wrong_use_is_exit_code_2(penstock: Penstock, words: list[str], says: st
     assert says in " ".join(done.err.replace("│", " ").split())
 
 
-def test_what_is_missing_or_taken_is_said(penstock: Penstock, tmp_path: Path) -> None:
+def test_a_missing_file_or_a_taken_port_is_named(penstock: Penstock, tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as other:
         port = str(other.getsockname()[1])
         done = penstock("model", "--port", port)
@@ -128,8 +134,8 @@ def test_what_is_missing_or_taken_is_said(penstock: Penstock, tmp_path: Path) ->
     done = penstock("model", "--real")
     assert (done.code, done.out) == (1, "")
     assert (
-        "model. --gguf names one that is elsewhere; in a checkout of Penstock `make model` "
-        "fetches a small one."
+        "model. Name one with --gguf, or, in a checkout of Penstock, fetch a small one with "
+        "`make model`."
     ) in " ".join(done.err.split())
     done = penstock("model", "--port", "0", "--log", str(tmp_path / "no" / "where"))
     assert (done.code, "Cannot write to" in done.err) == (1, True)

@@ -1,4 +1,4 @@
-"""`plans`: shown, changed while they are used, and as declared again."""
+"""`plans`: shown, changed at run time, and reset."""
 
 import json
 
@@ -20,7 +20,7 @@ def plans(db: psycopg.Connection) -> psycopg.Connection:
 
 
 @pytest.mark.usefixtures("plans")
-def test_plans_are_shown_with_limits_and_who_has_them(penstock: Penstock) -> None:
+def test_plans_are_shown_with_limits_and_number_of_accounts(penstock: Penstock) -> None:
     """G5, G6, G7"""
     done = penstock("plans")
     assert (done.code, done.err) == (0, "")
@@ -28,9 +28,9 @@ def test_plans_are_shown_with_limits_and_who_has_them(penstock: Penstock) -> Non
     assert head.split("  ")[0] == "PLAN"
     assert pro.split() == ["pro", "10", "-", "-", "8", "-20", "1", "-", "-"]
     assert free.split() == ["free", "50", "1", "10", "1", "-", "1", "yes", "-"]
-    told = json.loads(penstock("plans", "--json").out)
-    assert [plan["name"] for plan in told] == ["pro", "free"]
-    assert told[0]["overrides"] == {}
+    answer = json.loads(penstock("plans", "--json").out)
+    assert [plan["name"] for plan in answer] == ["pro", "free"]
+    assert answer[0]["overrides"] == {}
 
 
 def test_without_plans_it_says_where_they_come_from(
@@ -41,19 +41,17 @@ def test_without_plans_it_says_where_they_come_from(
     assert penstock("plans", "--json").out == "[]\n"
 
 
-def test_a_plan_is_changed_at_once_and_as_declared_again(
-    penstock: Penstock, plans: psycopg.Connection
-) -> None:
+def test_a_plan_is_changed_at_once_and_reset(penstock: Penstock, plans: psycopg.Connection) -> None:
     """G8"""
     assert penstock("plans", "reset", "free").out == (
-        "Plan free had nothing overridden: its limits are as declared.\n"
-        "The next app that starts may declare it anew.\n"
+        "Plan free had no overrides: its limits are as declared.\n"
+        "The next app that starts may declare it again.\n"
     )
     done = penstock("plans", "edit", "free", "--per-hour", "2000", "--concurrency", "3")
     assert (done.code, done.err) == (0, "")
     assert done.out == (
-        "Plan free has concurrency 3, per_hour 2,000 now, for 1 account."
-        " `penstock plans reset free` brings back what is declared.\n"
+        "Plan free now has concurrency 3, per_hour 2,000, for 1 account."
+        " `penstock plans reset free` returns to the declared options.\n"
     )
     *_, free = penstock("plans").out.splitlines()
     assert free.split()[2:4] == ["3", "2000"]
@@ -78,11 +76,11 @@ def test_a_plan_is_changed_at_once_and_as_declared_again(
     assert (edited["priority"], edited["weight"], edited["first_job"]) == (-5, 2, 0)
     done = penstock("plans", "reset", "free")
     assert done.out == (
-        "Plan free is as declared again; dropped per_hour, concurrency.\n"
-        "The next app that starts may declare it anew.\n"
+        "Plan free is as declared again; removed per_hour, concurrency.\n"
+        "The next app that starts may declare it again.\n"
     )
-    told = json.loads(penstock("plans", "reset", "pro", "--json").out)
-    assert (told["overrides"], told["priority"], told["weight"]) == ({}, 10, 8)
+    answer = json.loads(penstock("plans", "reset", "pro", "--json").out)
+    assert (answer["overrides"], answer["priority"], answer["weight"]) == ({}, 10, 8)
 
 
 @pytest.mark.parametrize(
@@ -91,7 +89,7 @@ def test_a_plan_is_changed_at_once_and_as_declared_again(
         (["edit", "gold", "--weight", "2"], 1, "there is no plan gold"),
         (["reset", "gold"], 1, "there is no plan gold; known are pro, free."),
         (["reset", "fre"], 1, "there is no plan fre; known are pro, free. Did you mean free?"),
-        (["edit", "free"], 2, "say what to change: --priority"),
+        (["edit", "free"], 2, "name an option to change: --priority"),
         (["edit", "free", "--per-hour", "0"], 2, "--per-hour"),
         (["edit", "free", "--per-hour", "-1"], 2, "--per-hour"),
         (["edit", "free", "--per-hour", "1.5"], 2, "--per-hour"),

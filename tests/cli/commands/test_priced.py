@@ -1,4 +1,4 @@
-"""`submit` of what costs something, or comes in pieces; `show` and `cancel` of it."""
+"""`submit`, `show` and `cancel` of jobs with a price, and of requests that are split."""
 
 import json
 import re
@@ -32,7 +32,7 @@ async def draw(images: int, job: Job, broken: int = 0) -> list:
 
 @pytest.fixture
 def priced(db: psycopg.Connection) -> psycopg.Connection:
-    """Kinds with a price, of which `draw` comes in pieces of four; u1 has 30 credits."""
+    """Kinds with a price; `draw` is split into jobs of four; u1 has 30 credits."""
     for kind, options in {
         "picture": {"price": PRICE},
         "draw": {"price": {"per": "images", "each": 2}, "split_field": "images", "split_most": 4},
@@ -48,7 +48,7 @@ def submitted(penstock: Penstock, kind: str, *words: str, **payload: Any) -> str
     return done.out
 
 
-def told(penstock: Penstock, *words: str) -> Any:
+def read_json(penstock: Penstock, *words: str) -> Any:
     done = penstock(*words, "--json")
     assert (done.code, done.err) == (0, ""), done
     return json.loads(done.out)
@@ -60,7 +60,7 @@ def facts(penstock: Penstock, its_id: str) -> dict[str, str]:
 
 
 @pytest.mark.usefixtures("priced")
-def test_a_submit_says_what_is_left(penstock: Penstock) -> None:
+def test_a_submit_shows_the_remaining_balance(penstock: Penstock) -> None:
     """G9, G18"""
     out = submitted(penstock, "picture", "--account", "u1", images=4, quality="high")
     assert re.fullmatch(r"Submitted job \S+, now queued\. The balance is 18\.\n", out)
@@ -79,13 +79,13 @@ def test_too_few_credits_are_a_sentence_with_balance_and_price(
     data = json.dumps({"images": 11, "quality": "high"})
     done = penstock("submit", "picture", "--data", data, "--account", "u1")
     assert (done.code, done.out) == (1, "")
-    sentence, way_out = done.err.splitlines()
+    sentence, hint = done.err.splitlines()
     assert sentence == "penstock: account u1 has 30 credits, and this needs 33"
-    assert way_out == "`penstock account grant u1 AMOUNT` gives more."
+    assert hint == "`penstock account grant u1 AMOUNT` adds credits."
     assert priced.execute("select from penstock.job").rowcount == 0
 
 
-def test_too_many_submits_are_a_sentence_that_says_when_to_come_back(
+def test_too_many_submits_are_a_sentence_that_says_when_to_try_again(
     penstock: Penstock, priced: psycopg.Connection
 ) -> None:
     """G7"""
@@ -98,8 +98,8 @@ def test_too_many_submits_are_a_sentence_that_says_when_to_come_back(
     assert sentence.startswith(
         "penstock: plan free allows 1 job an hour, and account u1 has used them;"
     )
-    assert told(penstock, "account", "show", "u1")["next_submit_at"] in sentence
-    assert wait == "That is in 60 min."
+    assert read_json(penstock, "account", "show", "u1")["next_submit_at"] in sentence
+    assert wait == "Try again in 60 min."
 
 
 @pytest.mark.parametrize(
@@ -112,7 +112,7 @@ def test_too_many_submits_are_a_sentence_that_says_when_to_come_back(
         (["draw", "--data", "{}", "--account", "u1"], "images"),
     ],
 )
-def test_what_has_no_price_is_refused_with_the_field(
+def test_a_payload_without_a_price_is_refused_with_the_field(
     penstock: Penstock, priced: psycopg.Connection, words: list[str], says: str
 ) -> None:
     """G18"""
@@ -123,7 +123,7 @@ def test_what_has_no_price_is_refused_with_the_field(
     assert priced.execute("select from penstock.job").rowcount == 0
 
 
-def end(db: psycopg.Connection, outcome: str = "succeeded") -> None:
+def finish(db: psycopg.Connection, outcome: str = "succeeded") -> None:
     row = db.execute("select penstock.register_worker('w1')").fetchone()
     assert row
     for job, attempt in db.execute(
@@ -149,14 +149,14 @@ def test_a_job_is_shown_with_its_credits(penstock: Penstock, priced: psycopg.Con
     assert facts(penstock, second)["priority"] == "50"
     assert facts(penstock, first)["credits"] == "6 reserved"
     penstock("cancel", second)
-    end(priced)
+    finish(priced)
     assert facts(penstock, first)["credits"] == "6 reserved, 6 charged, 0 refunded"
     assert facts(penstock, second)["credits"] == "6 reserved, 0 charged, 6 refunded"
     free = json.loads(submitted(penstock, "model", "--json"))["id"]
     assert "credits" not in facts(penstock, free)
 
 
-def test_a_request_in_pieces_is_one_batch(penstock: Penstock, priced: psycopg.Connection) -> None:
+def test_a_split_request_is_one_batch(penstock: Penstock, priced: psycopg.Connection) -> None:
     """G11"""
     out = submitted(penstock, "draw", "--account", "u1", images=9)
     found = re.fullmatch(
@@ -171,11 +171,11 @@ def test_a_request_in_pieces_is_one_batch(penstock: Penstock, priced: psycopg.Co
     assert head.startswith("ID")
     assert len(rows) == 3
     assert facts(penstock, rows[0].split()[0])["batch"] == batch
-    end(priced)
+    finish(priced)
     shown = facts(penstock, batch)
     assert (shown["status"], shown["jobs"]) == ("succeeded", "3: 3 succeeded")
     assert shown["credits"] == "18 reserved, 18 charged, 0 refunded"
-    assert told(penstock, "show", batch)["progress"]["done"] == 3
+    assert read_json(penstock, "show", batch)["progress"]["done"] == 3
 
 
 @pytest.mark.usefixtures("priced")
@@ -185,13 +185,13 @@ def test_a_batch_is_cancelled_by_its_id(penstock: Penstock) -> None:
     assert (batch["total"], batch["balance"], batch["deduplicated"]) == (2, 14, False)
     done = penstock("cancel", batch["id"])
     assert (done.code, done.out) == (0, f"Batch {batch['id']} of 2 jobs: 2 cancelled.\n")
-    assert told(penstock, "cancel", batch["id"])["status"] == "cancelled"
-    assert told(penstock, "account", "show", "u1")["balance"] == 30
+    assert read_json(penstock, "cancel", batch["id"])["status"] == "cancelled"
+    assert read_json(penstock, "account", "show", "u1")["balance"] == 30
 
 
 @pytest.fixture
 def worker(database: str, tmp_path: Path, db: psycopg.Connection) -> Iterator[str]:
-    """A worker that draws, and the name of its app."""
+    """Run a worker for kind `draw`; yield the name of its app."""
     assert database
     name = f"app_{uuid.uuid4().hex[:12]}"
     (tmp_path / f"{name}.py").write_text(APP)
@@ -209,7 +209,7 @@ def worker(database: str, tmp_path: Path, db: psycopg.Connection) -> Iterator[st
 
 
 @pytest.mark.parametrize("by_app", [True, False], ids=["through the app", "through SQL"])
-def test_who_waits_for_a_request_in_pieces_waits_for_all(
+def test_waiting_for_a_split_request_is_waiting_for_all_of_its_jobs(
     penstock: Penstock, worker: str, by_app: bool
 ) -> None:
     """G11"""
@@ -217,12 +217,12 @@ def test_who_waits_for_a_request_in_pieces_waits_for_all(
     done = penstock("submit", "draw", "--data", '{"images": 9}', *words)
     assert done.code == 0, done
     assert json.loads(done.out) == [["picture"] * 4, ["picture"] * 4, ["picture"]]
-    accepted, ended = done.err.splitlines()
+    accepted, summary = done.err.splitlines()
     assert re.match(r"Submitted batch \S+ of 3 jobs, now \w+\. The balance is 82\.", accepted)
-    assert ended.endswith(": 3 of 3 jobs succeeded.")
+    assert summary.endswith(": 3 of 3 jobs succeeded.")
 
     done = penstock("submit", "draw", "--data", '{"images": 9, "broken": 1}', *words)
-    assert done.code == 0, "one that failed does not spoil the rest"
+    assert done.code == 0, "one failed job does not fail the batch"
     assert json.loads(done.out) == [["picture"] * 4, ["picture"] * 4, None]
     assert done.err.splitlines()[1].endswith(": 2 of 3 jobs succeeded.")
     assert done.err.splitlines()[2].endswith(" failed: invalid_request: no paint left")
@@ -232,4 +232,4 @@ def test_who_waits_for_a_request_in_pieces_waits_for_all(
     batch = json.loads(failed.out)
     assert (batch["status"], batch["failed"]) == ("failed", 2)
     assert batch["credits"] == {"reserved": 16, "charged": 0, "refunded": 16}
-    assert told(penstock, "account", "show", "u1")["balance"] == 100 - 18 - 16
+    assert read_json(penstock, "account", "show", "u1")["balance"] == 100 - 18 - 16

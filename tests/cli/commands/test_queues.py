@@ -8,7 +8,7 @@ import pytest
 from support.shapes import Penstock
 
 
-def test_queues_are_shown_with_limits_and_what_waits(
+def test_queues_are_shown_with_limits_and_counts_of_jobs(
     penstock: Penstock, db: psycopg.Connection
 ) -> None:
     db.execute("select penstock.submit_job('model', '{}')")
@@ -21,9 +21,9 @@ def test_queues_are_shown_with_limits_and_what_waits(
     assert (shown["LIMIT"], shown["RATE"]) == ("3", "5/s")
     assert model[-2:] == ["rate,", "concurrency"]
     assert other[0] == "other"
-    told = json.loads(penstock("queues", "--json").out)
-    assert [queue["name"] for queue in told] == ["model", "other"]
-    assert told[0]["overrides"] == {"concurrency": 3, "rate": "5/s"}
+    answer = json.loads(penstock("queues", "--json").out)
+    assert [queue["name"] for queue in answer] == ["model", "other"]
+    assert answer[0]["overrides"] == {"concurrency": 3, "rate": "5/s"}
 
 
 def test_without_queues_it_says_where_they_come_from(
@@ -34,41 +34,39 @@ def test_without_queues_it_says_where_they_come_from(
     assert penstock("queues", "--json").out == "[]\n"
 
 
-def test_a_queue_is_paused_and_goes_on(penstock: Penstock, db: psycopg.Connection) -> None:
+def test_a_queue_is_paused_and_resumed(penstock: Penstock, db: psycopg.Connection) -> None:
     db.execute("select penstock.submit_job('model', '{}')")
     done = penstock("pause", "model", "--reason", "the bill")
     assert done.code == 0
     assert done.out.startswith("Queue model is paused: 1 queued, 0 still running.")
     assert "paused: the bill" in penstock("queues").out
-    told = json.loads(penstock("pause", "model", "--json").out)
-    assert (told["paused"], told["paused_reason"]) == (True, None)
-    assert penstock("resume", "model").out == "Queue model goes on: 1 job queued.\n"
+    answer = json.loads(penstock("pause", "model", "--json").out)
+    assert (answer["paused"], answer["paused_reason"]) == (True, None)
+    assert penstock("resume", "model").out == "Queue model is resumed: 1 job queued.\n"
     assert penstock("resume", "model").out == "Queue model was not paused.\n"
     assert json.loads(penstock("resume", "model", "--json").out)["paused"] is False
 
 
-def test_what_was_changed_at_run_time_is_dropped(
-    penstock: Penstock, db: psycopg.Connection
-) -> None:
-    free = "The next app that starts may declare it and its kinds anew"
+def test_a_reset_removes_the_overrides(penstock: Penstock, db: psycopg.Connection) -> None:
+    free = "The next app that starts may declare it and its kinds again"
     assert penstock("queues", "reset", "model").out == (
-        f"Queue model had nothing overridden: its limits are as declared.\n{free}.\n"
+        f"Queue model had no overrides: its limits are as declared.\n{free}.\n"
     )
     db.execute("select penstock.declare_queue('model', '{\"attempts\": 4}', 'shop')")
     db.execute("""select penstock.edit_queue('model', '{"concurrency": 3}')""")
     done = penstock("queues", "reset", "model")
     assert done.out == (
-        f"Queue model is as declared again; dropped concurrency.\n{free} (so far shop did).\n"
+        f"Queue model is as declared again; removed concurrency.\n{free} (so far shop did).\n"
     )
-    told = json.loads(penstock("queues", "reset", "model", "--json").out)
-    assert (told["overrides"], told["concurrency"]) == ({}, None)
+    answer = json.loads(penstock("queues", "reset", "model", "--json").out)
+    assert (answer["overrides"], answer["concurrency"]) == ({}, None)
 
 
 @pytest.mark.parametrize(
     "words", [["pause", "nope"], ["resume", "nope"], ["queues", "reset", "nope"]], ids=" ".join
 )
 @pytest.mark.usefixtures("db")
-def test_a_queue_that_is_not_there_is_a_sentence(penstock: Penstock, words: list[str]) -> None:
+def test_an_unknown_queue_is_a_sentence(penstock: Penstock, words: list[str]) -> None:
     done = penstock(*words)
     assert (done.code, done.out) == (1, "")
     assert done.err == "penstock: there is no queue nope; known are model, other.\n"
@@ -78,7 +76,7 @@ def test_a_queue_that_is_not_there_is_a_sentence(penstock: Penstock, words: list
     )
 
 
-def test_a_provider_that_refuses_many_calls_is_told_with_what_may_run(
+def test_a_provider_that_refuses_many_calls_is_shown_with_the_allowed_jobs(
     penstock: Penstock, db: psycopg.Connection
 ) -> None:
     """D4"""
@@ -89,11 +87,11 @@ def test_a_provider_that_refuses_many_calls_is_told_with_what_may_run(
     )
     done = penstock("queues")
     assert "refuses calls: 47%" in done.out
-    told = (
+    message = (
         "! the provider of queue model answers, and refuses about half of its calls; at most 3 of 8"
         " run at once, more with each answer"
     )
-    assert told in done.out
+    assert message in done.out
     assert "refuses about half of its calls" in " ".join(penstock("status").out.split())
     shown = json.loads(penstock("queues", "--json").out)[0]["circuit"]
     assert (shown["allowed"], shown["refused"]) == (3, 0.47)

@@ -1,4 +1,4 @@
-"""`serve`: the API in one process or several, with a worker beside or without, and how it ends."""
+"""`serve`: the API in one process or several, with a worker or without, and how it stops."""
 
 import json
 import os
@@ -37,7 +37,7 @@ async def wait(n: int) -> int:
 
 
 class Served:
-    """A server process that has said where it listens."""
+    """A server process that has printed its address."""
 
     def __init__(self, process: "subprocess.Popen[str]", greeting: dict[str, Any]) -> None:
         self.process = process
@@ -82,8 +82,8 @@ def secret(penstock: Penstock, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PENSTOCK_SECRET", SECRET)
 
 
-def test_it_serves_and_leaves_in_good_order(app: str, tmp_path: Path) -> None:
-    """It runs no jobs without --worker; SIGTERM ends it with 0."""
+def test_it_serves_and_stops_in_good_order(app: str, tmp_path: Path) -> None:
+    """It runs no jobs without --worker; after SIGTERM its exit code is 0."""
     with served(tmp_path, app) as server:
         sent = server.client.post("/v1/jobs", json={"kind": "mark", "payload": {"essay": "e"}})
         assert sent.status_code == 201
@@ -103,21 +103,21 @@ def test_with_a_worker_it_runs_them_too(app: str, tmp_path: Path, database: str)
             "/v1/jobs", json={"kind": "mark", "payload": {"essay": "e"}}
         ).json()
 
-        def ended() -> bool:
+        def has_succeeded() -> bool:
             read = server.client.get(f"/v1/jobs/{sent['id']}").json()
             return bool(read["status"] == "succeeded")
 
-        until(ended, "the job has run")
+        until(has_succeeded, "the job has run")
         server.process.terminate()
         server.process.communicate(timeout=WAIT_SECONDS)
     assert server.process.returncode == 0
     with psycopg.connect(database) as conn:
         left = conn.execute("select from penstock.worker where stopped_at is null").rowcount
-        assert left == 0, "the worker has said good-bye"
+        assert left == 0, "the worker has reported that it stopped"
 
 
-def test_functions_call_back_where_it_listens(tmp_path: Path) -> None:
-    """M6: on whatever port that is, unless PENSTOCK_PUBLIC_URL says where."""
+def test_functions_call_back_at_its_address(tmp_path: Path) -> None:
+    """M6: at its port, unless PENSTOCK_PUBLIC_URL is set."""
     called: list[dict[str, Any]] = []
 
     class Function(BaseHTTPRequestHandler):
@@ -138,15 +138,15 @@ def test_functions_call_back_where_it_listens(tmp_path: Path) -> None:
             until(lambda: called, "the function is called")
             address = f"{server.greeting['url']}/v1/callbacks/{job['id']}"
             assert called[0]["callback_url"] == address
-            said = {"token": called[0]["token"], "status": "succeeded", "result": 7}
-            told = httpx.post(address, json=said).json()
-            assert told["results"][0]["outcome"] == "accepted"
+            report = {"token": called[0]["token"], "status": "succeeded", "result": 7}
+            answer = httpx.post(address, json=report).json()
+            assert answer["results"][0]["outcome"] == "accepted"
             server.process.terminate()
             server.process.communicate(timeout=WAIT_SECONDS)
         function.shutdown()
 
 
-def test_without_an_app_it_serves_what_the_database_knows(
+def test_without_an_app_it_serves_the_kinds_in_the_database(
     db: psycopg.Connection, tmp_path: Path
 ) -> None:
     with served(tmp_path) as server:
@@ -155,9 +155,7 @@ def test_without_an_app_it_serves_what_the_database_knows(
     assert db.execute("select count(*) from penstock.job").fetchone() == (1,)
 
 
-def test_a_server_without_a_worker_keeps_the_house_in_order(
-    db: psycopg.Connection, tmp_path: Path
-) -> None:
+def test_a_server_without_a_worker_does_upkeep(db: psycopg.Connection, tmp_path: Path) -> None:
     """Design 6: upkeep runs in every worker and server."""
     job = db.execute("select penstock.submit_job('model', '{}') ->> 'id'").fetchone()
     worker = db.execute("select penstock.register_worker('gone', '1 second')").fetchone()
@@ -170,11 +168,11 @@ def test_a_server_without_a_worker_keeps_the_house_in_order(
             found = db.execute("select status::text from penstock.job").fetchone()
             return found in (("queued",), ("scheduled",))
 
-        until(recovered, "the lost worker's job is given back")
+        until(recovered, "the lost worker's job is recovered")
 
 
-def test_told_twice_it_leaves_at_once(tmp_path: Path, app: str, database: str) -> None:
-    """The first lets what runs beside go on for a moment, the second gives it back."""
+def test_at_a_second_signal_it_stops_at_once(tmp_path: Path, app: str, database: str) -> None:
+    """After the first signal running jobs may go on for a moment; the second releases them."""
     assert app
     (tmp_path / "slow_app.py").write_text(SLOW)
     with served(tmp_path, "slow_app:app", "--worker") as server:
@@ -195,8 +193,10 @@ def is_running(server: Served, job: str) -> bool:
     return bool(server.client.get(f"/v1/jobs/{job}").json()["status"] == "running")
 
 
-def test_a_call_that_runs_jobs_does_not_keep_a_server(tmp_path: Path, app: str) -> None:
-    """What it runs is given back, and its caller is told."""
+def test_a_call_that_runs_jobs_does_not_keep_a_server_from_stopping(
+    tmp_path: Path, app: str
+) -> None:
+    """It releases the job that it runs, and its caller gets an answer."""
     assert app
     (tmp_path / "slow_app.py").write_text(SLOW)
     with served(tmp_path, "slow_app:app") as server:
@@ -220,7 +220,7 @@ def test_a_call_that_runs_jobs_does_not_keep_a_server(tmp_path: Path, app: str) 
 
 
 def test_several_processes_share_an_address(app: str, tmp_path: Path) -> None:
-    """One that dies is replaced, and all end with the one that started them, however it ends."""
+    """A process that dies is replaced, and all exit when their parent is killed."""
     with served(tmp_path, app, "--processes", "2") as server:
         assert server.greeting["processes"] == 2
         first = children(server.process.pid)
@@ -230,15 +230,15 @@ def test_several_processes_share_an_address(app: str, tmp_path: Path) -> None:
         os.kill(first[0], signal.SIGKILL)
         until(
             lambda: len(found := children(server.process.pid)) == 2 and first[0] not in found,
-            "another takes its place",
+            "another one replaces it",
         )
-        # With a new connection each: one of them serves whoever comes.
+        # A new connection each time, to any of the processes.
         for _ in range(4):
             assert httpx.get(f"{server.greeting['url']}/healthz").status_code == 200
         last = children(server.process.pid)
         server.process.kill()
         server.process.wait(WAIT_SECONDS)
-        until(lambda: not any(map(is_alive, last)), "the children have left")
+        until(lambda: not any(map(is_alive, last)), "the children have exited")
 
 
 def test_several_processes_stop_together(app: str, tmp_path: Path) -> None:
@@ -252,7 +252,7 @@ def test_several_processes_stop_together(app: str, tmp_path: Path) -> None:
 
 def children(pid: int) -> list[int]:
     found = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
-    return [int(one) for one in found]
+    return [int(pid) for pid in found]
 
 
 def is_alive(pid: int) -> bool:
@@ -263,22 +263,22 @@ def is_alive(pid: int) -> bool:
     return state != "Z"
 
 
-def test_told_while_they_start_they_leave_too(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A signal may come between the start of a process and its place among the others."""
-    begun: list[subprocess.Popen[bytes]] = []
+def test_a_signal_while_processes_start_stops_them_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A signal may arrive between the start of a process and its entry in the list."""
+    started: list[subprocess.Popen[bytes]] = []
     start = subprocess.Popen
 
-    def start_and_hear(_words: list[str], **options: Any) -> subprocess.Popen[bytes]:
-        begun.append(start([sys.executable, "-c", "import time; time.sleep(60)"], **options))
-        if len(begun) == 2:
+    def start_and_signal(_words: list[str], **options: Any) -> subprocess.Popen[bytes]:
+        started.append(start([sys.executable, "-c", "import time; time.sleep(60)"], **options))
+        if len(started) == 2:
             group._stop(signal.SIGTERM, None)
-        return begun[-1]
+        return started[-1]
 
-    monkeypatch.setattr(subprocess, "Popen", start_and_hear)
+    monkeypatch.setattr(subprocess, "Popen", start_and_signal)
     with socket.socket() as sock:
         group = Children(["serve"], sock, 3)
         assert group._watch(lambda: None) == 0
-    assert [one.returncode for one in begun] == [-signal.SIGTERM] * 2
+    assert [each.returncode for each in started] == [-signal.SIGTERM] * 2
 
 
 @pytest.mark.parametrize("processes", ["1", "2"])
@@ -290,17 +290,17 @@ def test_an_address_in_use_is_a_sentence(penstock: Penstock, app: str, processes
         done = penstock("serve", app, "--port", port, "--processes", processes)
     assert (done.code, done.out) == (1, "")
     assert f"port {port} cannot be used: Address already in use" in done.err
-    assert "--port takes another" in done.err
+    assert "Choose another port with --port" in done.err
 
 
 def test_an_address_of_another_machine_is_a_sentence(penstock: Penstock, app: str) -> None:
     done = penstock("serve", app, "--host", "192.0.2.1", "--port", "0")
     assert done.code == 1
-    assert "--host takes an address of this machine" in done.err
+    assert "--host needs an address of this machine" in done.err
     assert "running there" not in done.err
 
 
-def test_what_is_missing_is_a_sentence(
+def test_each_missing_part_is_a_sentence(
     penstock: Penstock, app: str, blank: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     done = penstock("serve", "nowhere:app", "--port", "0")
@@ -323,7 +323,7 @@ def test_what_is_missing_is_a_sentence(
     monkeypatch.setenv("PENSTOCK_DSN", blank)
     module = app.partition(":")[0]
     for processes in ("1", "2"):
-        # A module of its own: an app reads its settings once.
+        # A new module each time: an app reads its settings once.
         (tmp_path / f"old_{processes}_{module}.py").write_text(
             (tmp_path / f"{module}.py").read_text()
         )
@@ -338,7 +338,7 @@ def test_what_is_missing_is_a_sentence(
 def test_a_secret_that_can_be_guessed_is_refused(
     penstock: Penstock, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: str, weak: str
 ) -> None:
-    """By whatever reads it, with the way to make a good one, and without showing it."""
+    """Every command refuses it, says how to make a good one, and does not show it."""
     name = f"weak_{command}_{len(weak)}_{weak[0]}"  # an app reads its settings once
     (tmp_path / f"{name}.py").write_text(SLOW)
     monkeypatch.setenv("PENSTOCK_SECRET", weak)

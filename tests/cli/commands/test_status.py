@@ -31,19 +31,19 @@ def test_the_status_is_totals_queues_and_workers(
     assert (done.code, done.err) == (0, "")
     totals, queues, workers = done.out.split("\n\n")
     assert totals == (
-        "2 pending · 1 processing · 0 scheduled · 0 failed today · no job has succeeded yet"
+        "2 queued · 1 running · 0 scheduled · 0 failed today · no job has succeeded yet"
     )
     assert queues.splitlines()[1].split()[:4] == ["model", "ready", "2", "1"]
     assert workers.splitlines()[1].split()[:3] == ["host-7", "alive", "1"]
-    told = json.loads(penstock("status", "--json").out)
-    assert (told["pending"], told["processing"], told["failed_today"]) == (2, 1, 0)
-    assert told["avg_processing_seconds"] is None
-    assert told["workers"][0]["alive"] is True
+    answer = json.loads(penstock("status", "--json").out)
+    assert (answer["pending"], answer["processing"], answer["failed_today"]) == (2, 1, 0)
+    assert answer["avg_processing_seconds"] is None
+    assert answer["workers"][0]["alive"] is True
 
     frame = penstock("top", "--once")
     assert frame.out.startswith(totals)
     assert frame.out.split("\n\n")[3].splitlines()[1].split()[1] == "running"
-    assert penstock("top").out.splitlines()[0] == totals, "a pipe gets one picture"
+    assert penstock("top").out.splitlines()[0] == totals, "a pipe gets the status once"
     assert len(json.loads(penstock("top", "--json").out)["jobs"]) == 1
 
 
@@ -66,7 +66,7 @@ def test_workers_are_alive_silent_or_lost(penstock: Penstock, db: psycopg.Connec
     assert len(json.loads(penstock("workers", "--json").out)) == 3
 
 
-def test_prune_removes_what_is_older_than_its_retention(
+def test_prune_removes_jobs_that_are_older_than_their_retention(
     penstock: Penstock, db: psycopg.Connection
 ) -> None:
     """M14"""
@@ -82,7 +82,7 @@ def test_prune_removes_what_is_older_than_its_retention(
 
 
 class Terminal:
-    """A command on a terminal of its own, 80 columns wide."""
+    """A command on its own terminal, 80 columns wide."""
 
     def __init__(self, *words: str) -> None:
         self._master, slave = pty.openpty()
@@ -105,7 +105,7 @@ class Terminal:
         self._process.send_signal(signal.SIGINT)
 
     def until(self, text: str, *, seconds: float = 20) -> str:
-        """What was printed up to this text, without the colours."""
+        """Return the output up to this text, without colours."""
         seen, deadline = b"", time.monotonic() + seconds
         while text not in self.plain(seen):
             assert time.monotonic() < deadline, f"{text} does not come: {self.plain(seen)}"
@@ -145,7 +145,7 @@ def test_on_a_terminal_tables_fit_and_have_colours(db: psycopg.Connection) -> No
 @pytest.mark.parametrize("key", [b"q", b"\x03"], ids=["q", "ctrl-c"])
 def test_top_ends_with_a_key(key: bytes) -> None:
     terminal = Terminal("top")
-    assert "0 pending" in terminal.until("No workers")
+    assert "0 queued" in terminal.until("No workers")
     if key == b"\x03":
         terminal.interrupt()
     else:

@@ -1,4 +1,4 @@
-"""`submit`: payloads from three places, checked or not, waited for or not."""
+"""`submit`: payloads from three sources, with and without checks and waiting."""
 
 import io
 import json
@@ -36,9 +36,9 @@ def test_a_payload_comes_from_the_command_line_a_file_or_standard_input(
 
 
 def test_without_data_the_payload_is_empty(penstock: Penstock, db: psycopg.Connection) -> None:
-    told = json.loads(penstock("submit", "model", "--account", "u1", "--json").out)
-    assert (told["kind"], told["account"], told["status"]) == ("model", "u1", "queued")
-    assert told["deduplicated"] is False
+    answer = json.loads(penstock("submit", "model", "--account", "u1", "--json").out)
+    assert (answer["kind"], answer["account"], answer["status"]) == ("model", "u1", "queued")
+    assert answer["deduplicated"] is False
     assert payload(db) == {}
 
 
@@ -81,12 +81,12 @@ def test_a_wrong_option_is_named(penstock: Penstock, option: str, value: str, sa
     assert says in done.err
 
 
-def test_a_live_twin_is_named(penstock: Penstock, db: psycopg.Connection) -> None:
+def test_a_live_job_with_the_same_key_is_named(penstock: Penstock, db: psycopg.Connection) -> None:
     """M9"""
     db.execute("""select penstock.declare_kind('once', 'model', '{"dedupe_field": "key"}')""")
     first = json.loads(penstock("submit", "once", "--data", '{"key": "k"}', "--json").out)
     again = penstock("submit", "once", "--data", '{"key": "k"}')
-    assert again.out == f"Job {first['id']} does the same already; it is queued.\n"
+    assert again.out == f"Job {first['id']} already does the same; it is queued.\n"
 
 
 @pytest.mark.parametrize(
@@ -118,7 +118,7 @@ def test_bad_data_is_wrong_use(
 
 
 @pytest.mark.usefixtures("db")
-def test_a_kind_nobody_declared_is_a_sentence(penstock: Penstock) -> None:
+def test_an_undeclared_kind_is_a_sentence(penstock: Penstock) -> None:
     done = penstock("submit", "nope")
     assert (done.code, done.out) == (1, "")
     assert done.err.startswith("penstock: there is no job kind nope; known are model, other.\n")
@@ -150,13 +150,13 @@ def test_an_app_checks_the_payload(penstock: Penstock, app: str, database: str) 
 
 
 @pytest.mark.usefixtures("db")
-def test_an_app_that_is_not_there_is_a_sentence(penstock: Penstock) -> None:
+def test_an_unknown_app_is_a_sentence(penstock: Penstock) -> None:
     done = penstock("submit", "mark", "--app", "nowhere:app")
     assert (done.code, done.out) == (2, "")
     assert "There is no module nowhere" in done.err
 
 
-def test_who_waits_for_a_kind_that_no_worker_has_is_told_so(
+def test_waiting_for_a_kind_without_a_handler_says_so(
     penstock: Penstock, db: psycopg.Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """D1"""
@@ -168,7 +168,7 @@ def test_who_waits_for_a_kind_that_no_worker_has_is_told_so(
     )
 
 
-def test_who_waits_in_vain_is_told_why_once(
+def test_waiting_in_vain_says_why_once(
     penstock: Penstock, db: psycopg.Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(waiting, "EXPLAIN_SECONDS", 0.0)
@@ -177,22 +177,22 @@ def test_who_waits_in_vain_is_told_why_once(
     accepted, why, late = done.err.splitlines()
     assert accepted.startswith("Submitted job ")
     assert why == "No worker is alive: start one with `penstock worker APP`."
-    assert " has not ended within 300 ms: it is queued and goes on; `penstock show " in late
+    assert " has not finished within 300 ms: it is queued and goes on; `penstock show " in late
     db.execute("select penstock.pause_queue('model', 'the bill')")
     _, why, _ = penstock("submit", "model", "--wait", "--timeout", "0.3").err.splitlines()
-    assert why == "Queue model is paused (the bill): `penstock resume model` lets it go on."
+    assert why == "Queue model is paused (the bill): `penstock resume model` resumes it."
     db.execute("select penstock.register_worker('w1')")
     db.execute("select penstock.resume_queue('model')")
-    told = penstock("submit", "model", "--wait", "--timeout", "0.3", "--json")
-    assert (told.code, json.loads(told.out)["status"]) == (1, "queued")
-    assert len(told.err.splitlines()) == 1
+    answer = penstock("submit", "model", "--wait", "--timeout", "0.3", "--json")
+    assert (answer.code, json.loads(answer.out)["status"]) == (1, "queued")
+    assert len(answer.err.splitlines()) == 1
     assert db.execute("select from penstock.job where status = 'queued'").rowcount == 3
 
 
 @pytest.mark.usefixtures("db")
 @pytest.mark.parametrize(
     ("words", "says"),
-    [(["--timeout", "5"], "is for --wait"), (["--wait", "--timeout", "soon"], "--timeout is")],
+    [(["--timeout", "5"], "needs --wait"), (["--wait", "--timeout", "soon"], "--timeout is")],
 )
 def test_a_wrong_timeout_is_wrong_use(penstock: Penstock, words: list[str], says: str) -> None:
     done = penstock("submit", "model", *words)
@@ -212,20 +212,20 @@ def worker(app: str, tmp_path: Path) -> Iterator[str]:
         process.terminate()
 
 
-def test_who_waits_gets_the_result_and_the_exit_code(penstock: Penstock, worker: str) -> None:
+def test_waiting_gives_the_result_and_the_exit_code(penstock: Penstock, worker: str) -> None:
     done = penstock("submit", "mark", "--data", '{"essay": "e1", "points": 5}', "--wait")
     assert done.code == 0
     assert json.loads(done.out) == {"points": 5}
-    accepted, ended = done.err.splitlines()
+    accepted, summary = done.err.splitlines()
     assert accepted.startswith("Submitted job ")
-    assert " succeeded in " in ended
+    assert " succeeded in " in summary
 
-    told = penstock("submit", "mark", "--data", '{"essay": "e2"}', "--wait", "--json")
-    assert (told.code, told.err) == (0, "")
-    assert json.loads(told.out)["result"] == {"points": 7}
+    answer = penstock("submit", "mark", "--data", '{"essay": "e2"}', "--wait", "--json")
+    assert (answer.code, answer.err) == (0, "")
+    assert json.loads(answer.out)["result"] == {"points": 7}
 
     failed = penstock("submit", "refuse", "--data", '{"why": "no"}', "--wait", "--app", worker)
     assert (failed.code, failed.out) == (1, "")
     assert failed.err.splitlines()[1].endswith(": no")
-    told = penstock("submit", "refuse", "--data", '{"why": "no"}', "--wait", "--json")
-    assert (told.code, json.loads(told.out)["status"]) == (1, "failed")
+    answer = penstock("submit", "refuse", "--data", '{"why": "no"}', "--wait", "--json")
+    assert (answer.code, json.loads(answer.out)["status"]) == (1, "failed")

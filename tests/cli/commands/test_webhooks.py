@@ -1,4 +1,4 @@
-"""`webhooks`: shown, sent once more, and what they are signed with."""
+"""`webhooks`: shown, sent again, and their secrets."""
 
 import json
 from uuid import uuid4
@@ -14,10 +14,10 @@ from support.signing import NEXT_SECRET, SECRET
 
 @pytest.fixture
 def delivery(db: psycopg.Connection) -> str:
-    """A job has ended, and its caller is to be told."""
-    db.execute("select penstock.declare_kind('told', 'model')")
+    """A webhook of a finished job; returns its id."""
+    db.execute("select penstock.declare_kind('watched', 'model')")
     db.execute(
-        "select penstock.submit_job('told', '{}', account => 'u1',"
+        "select penstock.submit_job('watched', '{}', account => 'u1',"
         " webhook_url => 'https://caller.example.com/x', delay_seconds => 60)"
     )
     db.execute("select penstock.cancel_job(id) from penstock.job")
@@ -25,7 +25,7 @@ def delivery(db: psycopg.Connection) -> str:
     return str(found[0])
 
 
-def test_they_are_shown_with_how_it_goes(penstock: Penstock, delivery: str) -> None:
+def test_webhooks_are_shown_with_their_state(penstock: Penstock, delivery: str) -> None:
     """E15"""
     done = penstock("webhooks")
     assert (done.code, done.err) == (0, "")
@@ -37,14 +37,14 @@ def test_they_are_shown_with_how_it_goes(penstock: Penstock, delivery: str) -> N
         "job.cancelled",
         "https://caller.example.com/x",
     ]
-    [told] = json.loads(penstock("webhooks", "list", "--account", "u1", "--json").out)
-    assert (told["id"], told["status"]) == (delivery, "pending")
+    [message] = json.loads(penstock("webhooks", "list", "--account", "u1", "--json").out)
+    assert (message["id"], message["status"]) == (delivery, "pending")
     assert penstock("webhooks", "list", "--status", "delivered").out == "No webhooks.\n"
     odd = penstock("webhooks", "list", "--status", "odd")
     assert (odd.code, "pending, delivered, given_up" in odd.err) == (2, True)
 
 
-def test_one_is_sent_again(penstock: Penstock, delivery: str) -> None:
+def test_a_webhook_is_sent_again(penstock: Penstock, delivery: str) -> None:
     done = penstock("webhooks", "replay", delivery)
     assert (done.code, delivery in done.out) == (0, True)
     assert json.loads(penstock("webhooks", "replay", delivery, "--json").out)["id"] == delivery
@@ -52,7 +52,7 @@ def test_one_is_sent_again(penstock: Penstock, delivery: str) -> None:
     assert (missing.code, "there is no webhook" in missing.err) == (1, True)
 
 
-def test_receivers_are_given_their_secret(
+def test_the_secret_of_each_receiver_is_printed(
     penstock: Penstock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PENSTOCK_SECRET", SECRET)

@@ -1,4 +1,4 @@
-"""`worker`: once, some, for ever; told to stop, and started anew."""
+"""`worker`: one job, some, for ever; stopped by signals, and recycled."""
 
 import json
 import os
@@ -27,20 +27,20 @@ def statuses(database: str) -> list[str]:
     return sorted(status for (status,) in rows)
 
 
-def test_it_runs_one_job_some_or_what_is_due(penstock: Penstock, app: str, database: str) -> None:
+def test_it_runs_one_job_some_or_all_due_jobs(penstock: Penstock, app: str, database: str) -> None:
     """E4, E5"""
     idle = penstock("worker", app, "--once")
     assert (idle.code, idle.err) == (0, "")
-    greeting, ended = idle.out.splitlines()
+    greeting, summary = idle.out.splitlines()
     assert greeting.startswith(f"Worker {os.uname().nodename}-{os.getpid()} serves model, other at")
-    assert ended == "Ran 0 jobs: nothing more is due."
+    assert summary == "Ran 0 jobs: nothing more is due."
 
     submit(database, "mark", 5, '{"essay": "e"}')
-    assert penstock("worker", app, "--once").out.endswith("Ran 1 job: as many as were asked for.\n")
+    assert penstock("worker", app, "--once").out.endswith("Ran 1 job: the requested number.\n")
     done = penstock("worker", app, "--max-jobs", "2", "--json")
-    greeted, told = [json.loads(line) for line in done.out.splitlines()]
+    greeted, ran = [json.loads(line) for line in done.out.splitlines()]
     assert greeted["queues"] == ["model", "other"]
-    assert told == {"processed": 2, "reason": "max_jobs"}
+    assert ran == {"processed": 2, "reason": "max_jobs"}
     assert statuses(database) == ["queued"] * 2 + ["succeeded"] * 3
     done = penstock("worker", app, "--max-jobs", "10", "--concurrency", "1", "--poll", "0.1")
     assert done.out.endswith("Ran 2 jobs: nothing more is due.\n")
@@ -69,7 +69,7 @@ def test_it_serves_the_queues_it_is_given(
         (["--once", "--recycle-after", "3"], "--recycle-after is for --daemon"),
         (["--once", "--poll", "soon"], "--poll is 'soon'"),
         (["--once", "--poll", "0"], "must be at least"),
-        (["--once", "--queues", "nope"], "nope: no handler of the app waits there"),
+        (["--once", "--queues", "nope"], "nope: the app has no handler for it"),
         (["--once", "--queues", "model,"], "names with commas"),
     ],
 )
@@ -88,9 +88,7 @@ def test_without_an_app_it_says_what_to_give(penstock: Penstock) -> None:
     assert "module:app" in done.err
 
 
-def test_an_app_that_was_named_wrongly_is_wrong_use(
-    penstock: Penstock, app: str, tmp_path: Path
-) -> None:
+def test_a_wrong_app_name_is_wrong_use(penstock: Penstock, app: str, tmp_path: Path) -> None:
     module = app.partition(":")[0]
     (tmp_path / "broken.toml").write_text("[queues\n")
     (tmp_path / "odd.toml").write_text("[queues.q]\nconcurrency = 0\n")
@@ -103,7 +101,7 @@ def test_an_app_that_was_named_wrongly_is_wrong_use(
     assert "RuntimeError: set THE_KEY (needs_a_key.py:1)." in done.err
 
 
-def test_a_module_may_use_a_loop_of_its_own_while_it_is_loaded(
+def test_a_module_may_run_an_event_loop_while_it_is_loaded(
     penstock: Penstock, app: str, tmp_path: Path
 ) -> None:
     module = app.partition(":")[0]
@@ -136,7 +134,7 @@ def test_an_old_schema_is_refused_with_what_to_do(
 
 @contextmanager
 def started(app: str, folder: Path, *words: str) -> Iterator["subprocess.Popen[str]"]:
-    """A worker process that has said who it is; killed at the end, if it has not left."""
+    """A worker process that has printed its name; it is killed at the end if it still runs."""
     with subprocess.Popen(
         [sys.executable, "-m", "penstock", "worker", app, *words],
         cwd=folder,
@@ -154,14 +152,14 @@ def started(app: str, folder: Path, *words: str) -> Iterator["subprocess.Popen[s
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_told_to_stop_it_leaves_in_good_order(
+def test_after_a_signal_it_stops_in_good_order(
     app: str, tmp_path: Path, database: str, number: signal.Signals
 ) -> None:
     """E4"""
     with started(app, tmp_path) as process:
         process.send_signal(number)
         out, err = process.communicate(timeout=30)
-    assert (process.returncode, out) == (0, "Ran 0 jobs: told to stop.\n")
+    assert (process.returncode, out) == (0, "Ran 0 jobs: stopped by a signal.\n")
     assert err.startswith("Stopping:")
     with psycopg.connect(database) as conn:
         assert conn.execute("select from penstock.worker where stopped_at is null").rowcount == 0
@@ -180,7 +178,7 @@ async def wait(n: int) -> None:
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_a_second_signal_gives_back_what_runs(
+def test_a_second_signal_releases_running_jobs(
     tmp_path: Path, database: str, app: str, penstock: Penstock, number: signal.Signals
 ) -> None:
     assert app
@@ -199,7 +197,7 @@ def test_a_second_signal_gives_back_what_runs(
     assert statuses(database) == ["queued"]
 
 
-def test_after_so_many_jobs_it_starts_anew_in_the_same_process(
+def test_after_this_many_jobs_it_restarts_in_the_same_process(
     app: str, tmp_path: Path, database: str, penstock: Penstock
 ) -> None:
     """F7"""
@@ -209,7 +207,7 @@ def test_after_so_many_jobs_it_starts_anew_in_the_same_process(
         assert process.stdout
         for _ in range(2):
             assert process.stdout.readline() == "Recycling after 1 job.\n"
-            assert process.stdout.readline().startswith("Worker "), "started anew"
+            assert process.stdout.readline().startswith("Worker "), "started again"
         process.terminate()
         process.communicate(timeout=30)
     assert process.returncode == 0

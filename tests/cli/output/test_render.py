@@ -1,4 +1,4 @@
-"""Tables that fit, texts that cannot move the cursor, times in the unit that fits."""
+"""Tables that fit, texts that cannot move the cursor, times in a suitable unit."""
 
 from datetime import UTC, datetime, timedelta
 from operator import itemgetter
@@ -30,17 +30,17 @@ def test_without_a_width_a_table_is_whole() -> None:
     ]
 
 
-def test_on_a_narrow_terminal_columns_give_way() -> None:
+def test_on_a_narrow_terminal_columns_are_cut_or_left_out() -> None:
     assert drawn(35) == drawn(None)
     assert drawn(30)[1] == "aaaaaaaa  long nam…   7  more"
     assert drawn(20)[1] == "aaaaaaaa  long …   7"
     assert drawn(15)[1] == "aaaaaaaa  long…"
-    assert drawn(1)[1] == "aaaaaaaa  lon…", "what is left is not cut further"
+    assert drawn(1)[1] == "aaaaaaaa  lon…", "the remaining columns are not cut further"
     for width in range(14, 40):
         assert all(len(line) <= width for line in drawn(width))
 
 
-def test_columns_that_may_go_and_hold_nothing_are_not_shown_on_a_terminal() -> None:
+def test_empty_optional_columns_are_not_shown_on_a_terminal() -> None:
     rows = [["a", "b", None, ""]]
     assert [line.plain for line in table(COLUMNS, rows, width=80)] == ["ID  NAME", "a   b"]
 
@@ -59,7 +59,7 @@ def test_no_text_can_move_the_cursor_or_break_the_line() -> None:
 
 
 @pytest.mark.parametrize(
-    ("value", "said"),
+    ("value", "expected"),
     [
         (None, None),
         (0, "0 s"),
@@ -74,13 +74,13 @@ def test_no_text_can_move_the_cursor_or_break_the_line() -> None:
         (172_800, "2 d"),
     ],
 )
-def test_a_length_of_time_is_said_in_the_unit_that_fits(
-    value: float | None, said: str | None
+def test_a_length_of_time_is_shown_in_a_suitable_unit(
+    value: float | None, expected: str | None
 ) -> None:
-    assert seconds(value) == said
+    assert seconds(value) == expected
 
 
-def test_moments_are_said_as_ages() -> None:
+def test_moments_are_shown_as_ages() -> None:
     now = datetime.now(UTC)
     assert age((now - timedelta(minutes=5)).isoformat()) == "5 min"
     assert age((now + timedelta(minutes=5)).isoformat()) == "0 s", "the server's clock is ahead"
@@ -89,6 +89,8 @@ def test_moments_are_said_as_ages() -> None:
     assert between("2026-01-01T00:00:00Z", None) is None
 
 
-@pytest.mark.parametrize(("value", "said"), [(3, "3"), (3.0, "3"), (2.5, "2.5"), (1e6, "1000000")])
-def test_whole_numbers_have_no_fraction(value: float, said: str) -> None:
-    assert number(value) == said
+@pytest.mark.parametrize(
+    ("value", "expected"), [(3, "3"), (3.0, "3"), (2.5, "2.5"), (1e6, "1000000")]
+)
+def test_whole_numbers_have_no_fraction(value: float, expected: str) -> None:
+    assert number(value) == expected

@@ -1,4 +1,4 @@
-"""What comes before a request is one: bounded, in bytes and in time."""
+"""Bounds on the bytes and the time of a connection, before a request is complete."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -17,17 +17,17 @@ WAIT_SECONDS = 10.0
 
 
 async def echo(scope: Any, receive: Any, send: Any) -> None:
-    """Answers with how many bytes the body had."""
+    """Answer with the number of bytes in the body."""
     assert scope["type"] == "http"
     length, more = 0, True
     while more:
         message = await receive()
         length += len(message.get("body", b""))
         more = message.get("more_body", False)
-    said = str(length).encode()
-    headers = [(b"content-length", str(len(said)).encode())]
+    answer = str(length).encode()
+    headers = [(b"content-length", str(len(answer)).encode())]
     await send({"type": "http.response.start", "status": 200, "headers": headers})
-    await send({"type": "http.response.body", "body": said})
+    await send({"type": "http.response.body", "body": answer})
 
 
 Streams = tuple[asyncio.StreamReader, asyncio.StreamWriter]
@@ -53,7 +53,7 @@ async def connection(address: tuple[str, int]) -> AsyncIterator[Streams]:
     try:
         yield reader, writer
     finally:
-        # Not close(): what the server did not take would keep the socket open.
+        # Not close(): unsent data would keep the socket open.
         writer.transport.abort()
         with suppress(OSError):
             await writer.wait_closed()
@@ -66,7 +66,7 @@ async def connected(app: Any = echo) -> AsyncIterator[Streams]:
 
 
 async def rest(streams: Streams) -> bytes:
-    """What comes until the server closes the connection."""
+    """Read until the server closes the connection."""
     async with asyncio.timeout(WAIT_SECONDS):
         try:
             return await streams[0].read()
@@ -88,32 +88,32 @@ async def test_headers_without_end_are_cut_off(begin: bytes, piece: bytes) -> No
     """C18: in the head, in the address, behind the body, beside a piece of it."""
     async with connected() as streams:
         streams[1].write(begin)
-        ended = asyncio.create_task(rest(streams))
+        reading = asyncio.create_task(rest(streams))
         sent = 0
-        while not ended.done() and sent < 100 * HEAD_BYTES:
+        while not reading.done() and sent < 100 * HEAD_BYTES:
             streams[1].write(piece)
             sent += len(piece)
             await asyncio.sleep(0)
-        said = await ended
-        assert not said or said.startswith(b"HTTP/1.1 400"), said[:200]
+        answer = await reading
+        assert not answer or answer.startswith(b"HTTP/1.1 400"), answer[:200]
 
 
-@pytest.mark.parametrize("said", [b"", b"GET / HTTP/1.1\r\nHo", CHUNKED[:-2]])
-async def test_a_head_is_not_waited_for_for_ever(
-    said: bytes, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("begin", [b"", b"GET / HTTP/1.1\r\nHo", CHUNKED[:-2]])
+async def test_the_wait_for_a_head_is_bounded(
+    begin: bytes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """C18: also of a later request on the same connection."""
+    """C18: also for a later request on the same connection."""
     monkeypatch.setattr("penstock.cli.serving.protocol.HEAD_SECONDS", 0.2)
     async with connected() as streams:
-        streams[1].write(said)
+        streams[1].write(begin)
         assert await rest(streams) == b""
     async with connected() as streams:
-        streams[1].write(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n" + said)
+        streams[1].write(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n" + begin)
         assert (await rest(streams)).startswith(b"HTTP/1.1 200")
 
 
-async def test_what_is_large_and_no_head_is_taken() -> None:
-    """Bodies at once, in pieces of any size, and many requests on one connection."""
+async def test_large_bodies_are_accepted() -> None:
+    """Bodies in one piece or in chunks of any size, and many requests on one connection."""
     body = b"x" * (4 * HEAD_BYTES)
     pieces = b"1\r\nx\r\n" * HEAD_BYTES + b"0\r\n\r\n"
     head = b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n"
@@ -130,59 +130,59 @@ async def test_what_is_large_and_no_head_is_taken() -> None:
                 assert await reader.readexactly(len(str(length))) == str(length).encode()
 
 
-# --- bodies that nobody reads, and clients that read nothing -------------------------------------
+# --- bodies that no route reads, and clients that read nothing -----------------------------------
 
 GET = b"GET / HTTP/1.1\r\nHost: x\r\n\r\n"
 
 
 async def refuse(scope: Any, receive: Any, send: Any) -> None:  # noqa: ARG001  # ASGI
-    """Answers without a look at the body."""
+    """Answer without reading the body."""
     headers = [(b"content-length", b"2")]
     await send({"type": "http.response.start", "status": 401, "headers": headers})
     await send({"type": "http.response.body", "body": b"no"})
 
 
 async def stay(scope: Any, receive: Any, send: Any) -> None:  # noqa: ARG001  # ASGI
-    """Never answers; reads its body."""
+    """Read the body, and never answer."""
     while (await receive())["type"] != "http.disconnect":
         pass
 
 
 async def flood(scope: Any, receive: Any, send: Any) -> None:  # noqa: ARG001  # ASGI
-    """Answers with far more than the system keeps for a client that does not read."""
+    """Answer with far more than the system buffers for a client that does not read."""
     await send({"type": "http.response.start", "status": 200, "headers": []})
     for _ in range(1_000):
         await send({"type": "http.response.body", "body": b"x" * 65_536, "more_body": True})
 
 
 async def drip(streams: Streams) -> bytes:
-    """Send a byte now and again until the server closes the connection; what it said."""
-    ended = asyncio.create_task(rest(streams))
-    while not ended.done():
+    """Send a byte at intervals until the server closes the connection; return its answer."""
+    reading = asyncio.create_task(rest(streams))
+    while not reading.done():
         with suppress(ConnectionError):
             streams[1].write(b"1\r\nx\r\n")
         await asyncio.sleep(0.01)
-    return await ended
+    return await reading
 
 
 @pytest.mark.parametrize(
     ("app", "bound", "says"),
     [(refuse, "LINGER_SECONDS", b"HTTP/1.1 401"), (stay, "BODY_SECONDS", b"")],
 )
-async def test_a_dripping_body_keeps_no_connection(
+async def test_a_dripping_body_does_not_keep_its_connection(
     app: Any, bound: str, says: bytes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """D6: whether its request has its answer already, or somebody waits for the rest."""
+    """D6: whether its request is answered already, or a route waits for the rest."""
     monkeypatch.setattr(protocol, bound, 0.3)
     async with connected(app) as streams:
         streams[1].write(CHUNKED)
         assert (await drip(streams)).startswith(says)
 
 
-async def test_a_body_that_comes_along_keeps_its_connection(
+async def test_a_body_with_progress_keeps_its_connection(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Slowly, and still enough of it in each while."""
+    """It is slow, but enough of it arrives within each deadline."""
     monkeypatch.setattr(protocol, "BODY_SECONDS", 1.0)
     monkeypatch.setattr(protocol, "PROGRESS_BYTES", 2)
     async with connected() as (reader, writer), asyncio.timeout(WAIT_SECONDS):
@@ -195,20 +195,20 @@ async def test_a_body_that_comes_along_keeps_its_connection(
         assert await reader.readexactly(2) == b"30"
 
 
-async def test_requests_in_a_row_are_not_kept_without_bound() -> None:
-    """D6: thousands fit into one piece of 256 KB, and each would take some KB of memory."""
-    begun = 0
+async def test_the_number_of_pipelined_requests_is_bounded() -> None:
+    """D6: thousands fit into one piece of 256 KB, and each would take a few KB of memory."""
+    started = 0
 
     async def count(scope: Any, receive: Any, send: Any) -> None:
-        nonlocal begun
-        begun += 1
+        nonlocal started
+        started += 1
         await stay(scope, receive, send)
 
     async with connected(count) as streams:
         streams[1].write(GET * 5_000)
-        said = await rest(streams)
-        assert not said or b" 400 " in said
-    assert begun <= 1
+        answer = await rest(streams)
+        assert not answer or b" 400 " in answer
+    assert started <= 1
     async with connected() as (reader, writer), asyncio.timeout(WAIT_SECONDS):
         writer.write(GET * MOST_PIPELINED)
         for _ in range(MOST_PIPELINED):
@@ -216,27 +216,27 @@ async def test_requests_in_a_row_are_not_kept_without_bound() -> None:
             assert await reader.readexactly(1) == b"0"
 
 
-async def test_a_client_that_reads_nothing_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    """D6: or its answer would wait for it for ever."""
+async def test_a_client_that_reads_nothing_is_disconnected(monkeypatch: pytest.MonkeyPatch) -> None:
+    """D6: otherwise its answer would wait for ever."""
     monkeypatch.setattr(protocol, "STALLED_SECONDS", 0.3)
-    ended = asyncio.Event()
+    stopped = asyncio.Event()
 
     async def app(scope: Any, receive: Any, send: Any) -> None:
         try:
             await flood(scope, receive, send)
         finally:
-            ended.set()
+            stopped.set()
 
     async with connected(app) as (_, writer):
-        # Else the transport of a stream reads on by itself.
+        # Otherwise the transport of the stream goes on reading.
         writer.transport.pause_reading()  # type: ignore[attr-defined]
         writer.write(GET)
         async with asyncio.timeout(WAIT_SECONDS):
-            await ended.wait()
+            await stopped.wait()
 
 
 async def test_idle_connections_make_room_for_new_ones(monkeypatch: pytest.MonkeyPatch) -> None:
-    """D6: the longest idle one is closed; those with a request go on."""
+    """D6: the connection that is idle longest is closed; those with a request go on."""
     monkeypatch.setattr(protocol, "most_connections", lambda: 3)
     async with serving(keep_alive=60) as address, AsyncExitStack() as stack:
         busy = await stack.enter_async_context(connection(address))

@@ -1,4 +1,4 @@
-"""`dev --reload`: the app starts anew when its code changes, and waits while it cannot start."""
+"""`dev --reload`: the app restarts when its code changes; if it cannot start, it waits."""
 
 import os
 import signal
@@ -29,7 +29,7 @@ async def {kind}() -> None: ...
 
 
 class Dev:
-    """A `penstock dev --reload` in a folder, and what it has said."""
+    """A `penstock dev --reload` in a folder, and its output."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -52,16 +52,16 @@ class Dev:
     def write(self, kind: str, more: str = "") -> None:
         (self.folder / "shop.py").write_text(APP.format(kind=kind) + more)
 
-    def hears(self, text: str, times: int = 1) -> str:
-        """The last line that holds it, once it came so often."""
+    def wait_for_line(self, text: str, times: int = 1) -> str:
+        """Wait until this many lines have the text; return the last of them."""
         found = wait(lambda: [line for line in self.lines if text in line], times, self.lines)
         return found[-1]
 
 
-def wait(find: Callable[[], list[str]], times: int, said: list[str]) -> list[str]:
+def wait(find: Callable[[], list[str]], times: int, lines: list[str]) -> list[str]:
     deadline = time.monotonic() + WAIT_SECONDS
     while len(found := find()) < times:
-        assert time.monotonic() < deadline, "".join(said)
+        assert time.monotonic() < deadline, "".join(lines)
         time.sleep(0.05)
     return found
 
@@ -78,19 +78,19 @@ def dev(tmp_path: Path) -> Iterator[Dev]:
 
 
 @pytest.mark.timeout(400)
-def test_a_changed_app_starts_anew_and_the_database_stays(dev: Dev) -> None:
-    told = dev.hears("API and worker at ")
-    url = told.split()[4].rstrip(",")
-    assert "Kinds of job: one." in dev.hears("Kinds of job")
+def test_a_changed_app_restarts_and_the_database_stays(dev: Dev) -> None:
+    greeting = dev.wait_for_line("API and worker at ")
+    url = greeting.split()[4].rstrip(",")
+    assert "Kinds of job: one." in dev.wait_for_line("Kinds of job")
     server = dev.folder / ".penstock" / "postgres" / "postmaster.pid"
     postmaster = server.read_text().splitlines()[0]
 
     dev.write("two", "def (\n")
-    dev.hears("shop.py changed: starting again.")
-    assert "SyntaxError: invalid syntax (shop.py:10)." in dev.hears("cannot be loaded")
-    dev.hears("The app has ended; it starts again when a file changes.")
+    dev.wait_for_line("shop.py changed: starting again.")
+    assert "SyntaxError: invalid syntax (shop.py:10)." in dev.wait_for_line("cannot be loaded")
+    dev.wait_for_line("The app has exited; it starts again when a file changes.")
     dev.write("two")
-    dev.hears(f"Running again at {url}.")
+    dev.wait_for_line(f"Running again at {url}.")
     assert httpx.get(f"{url}/healthz").status_code == 200
     assert server.read_text().splitlines()[0] == postmaster
 

@@ -187,7 +187,7 @@ WRONG: list[tuple[str, str]] = [
         JOB + "account = 'lvel'",
         (
             ", [jobs.f], account: account is 'lvel'; as a text it names a parameter, and known are "
-            "answer, level. Did you mean level? For one value in all jobs say "
+            "answer, level. Did you mean level? For one value in all jobs write "
             """account=Constant('lvel'), in TOML account = { constant = "lvel" }"""
         ),
     ),
@@ -199,7 +199,10 @@ WRONG: list[tuple[str, str]] = [
     ),
     (JOB + "memory = '1GB'", ", [jobs.f], memory: memory is '1GB'; it needs isolation"),
     (JOB + "isolation = 'process'", ', [jobs.f]: isolation="process" of job kind f needs a plain'),
-    (JOB + "fields = { answer = 'str' }", ", [jobs.f], fields: a Python function has its fields"),
+    (
+        JOB + "fields = { answer = 'str' }",
+        ", [jobs.f], fields: the parameters of a Python function are its fields",
+    ),
     (JOB + "topic = '$NOT_SET'", ", [jobs.f], topic: $NOT_SET is not set in the environment"),
     (JOB + "topic = '$not a name'", ", [jobs.f], topic: '$not a name' names no variable"),
 ]

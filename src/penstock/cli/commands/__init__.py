@@ -1,1 +1,1 @@
-"""The commands of `penstock`, one module for those about one thing."""
+"""The commands of `penstock`, one module per noun."""

@@ -1,4 +1,4 @@
-"""`penstock account` and `penstock erase`: plan, balance, every move of credits, erasure."""
+"""`penstock account` and `penstock erase`: plan, balance, ledger, erasure."""
 
 import asyncio
 import csv
@@ -30,7 +30,7 @@ app = typer.Typer(
     name="account", help="Accounts: plan, balance, credits, ledger.", no_args_is_help=True
 )
 
-# A worker that is asked to stop a job does so at once, or upkeep ends it after ten seconds.
+# A worker that is asked to stop a job does so at once; otherwise upkeep ends it after 10 s.
 WAIT_SECONDS = 30.0
 _POLL_SECONDS = 0.5
 
@@ -87,9 +87,11 @@ def _amount(text: str) -> int:
 
 
 def _name(text: str) -> str:
-    """No account of that name by mistake: such a word is an option that was mistyped."""
+    """Refuse a name that begins with a dash: it is a mistyped option."""
     if text.startswith("-"):
-        raise typer.BadParameter(f"there is no option {text[:40]!r}; names begin otherwise.")
+        raise typer.BadParameter(
+            f"there is no option {text[:40]!r}, and a name cannot begin with a dash."
+        )
     return text
 
 
@@ -97,10 +99,10 @@ Name = Annotated[str, typer.Argument(metavar="NAME", parser=_name, help="The acc
 Amount = Annotated[
     int, typer.Argument(metavar="AMOUNT", parser=_amount, help="Credits, a whole number.")
 ]
-Reason = Annotated[str | None, typer.Option(help="Why, for those who read the ledger.")]
-_REF = typer.Option(metavar="REF", help="Your own name for this move; it happens once for each.")
+Reason = Annotated[str | None, typer.Option(help="Why, for readers of the ledger.")]
+_REF = typer.Option(metavar="REF", help="Your own name for this change; each is made only once.")
 Ref = Annotated[str, _REF]
-# Without it, -5 would be taken for an option that nobody knows.
+# Without it, typer would refuse -5 as an unknown option.
 _NEGATIVE = {"ignore_unknown_options": True}
 
 
@@ -108,10 +110,10 @@ _NEGATIVE = {"ignore_unknown_options": True}
 def create(
     name: Name,
     *,
-    plan: Annotated[str | None, typer.Option(help="Its plan; the default one if not said.")] = None,
+    plan: Annotated[str | None, typer.Option(help="Its plan, instead of the default one.")] = None,
     as_json: Json = False,
 ) -> None:
-    """Make an account."""
+    """Create an account."""
 
     async def make(engine: CommandEngine) -> dict[str, Any]:
         await engine.accounts.create(name, plan=plan)
@@ -120,7 +122,7 @@ def create(
     answer(
         call_engine(make),
         lambda account: (
-            f"Account {name} is there, with"
+            f"Account {name} exists, with"
             f" {'plan ' + account['plan'] if account['plan'] else 'no plan'}"
             f" and {_credits(account['balance'])}."
         ),
@@ -146,14 +148,14 @@ def grant(
 def deduct(
     name: Name, amount: Amount, *, ref: Ref, reason: Reason = None, as_json: Json = False
 ) -> None:
-    """Take credits for something that is no job; never more than there are."""
+    """Deduct credits for something that is no job; never more than the balance."""
     move = call_engine(lambda engine: engine.accounts.deduct(name, amount, ref=ref, reason=reason))
     answer(move, lambda move: _moved(move, "Deducted", name), as_json=as_json)
 
 
 @app.command()
 def refund(name: Name, *, ref: Ref, reason: Reason = None, as_json: Json = False) -> None:
-    """Give back what was deducted under a ref."""
+    """Refund what was deducted under a ref."""
     move = call_engine(lambda engine: engine.accounts.refund(name, ref=ref, reason=reason))
     answer(move, lambda move: _moved(move, "Refunded", name), as_json=as_json)
 
@@ -161,11 +163,11 @@ def refund(name: Name, *, ref: Ref, reason: Reason = None, as_json: Json = False
 @app.command("plan")
 def set_plan(
     name: Name,
-    plan: Annotated[str, typer.Argument(metavar="PLAN", help="The plan it shall have.")],
+    plan: Annotated[str, typer.Argument(metavar="PLAN", help="The new plan.")],
     *,
     as_json: Json = False,
 ) -> None:
-    """Change an account's plan; its limits apply at once to what waits."""
+    """Change an account's plan; its limits apply at once to waiting jobs."""
 
     async def change(engine: CommandEngine) -> dict[str, Any]:
         await engine.accounts.set_plan(name, plan)
@@ -173,14 +175,14 @@ def set_plan(
 
     answer(
         call_engine(change),
-        lambda account: f"Account {name} has plan {account['plan']} now.",
+        lambda account: f"Account {name} now has plan {account['plan']}.",
         as_json=as_json,
     )
 
 
 @app.command()
 def show(name: Name, *, as_json: Json = False) -> None:
-    """Show one account: plan, balance, what runs and waits, when it may submit again."""
+    """Show one account: plan, balance, running and queued jobs, when it may submit again."""
     account = call_engine(lambda engine: engine.accounts.show(name))
     answer(account, lambda account: facts(_facts(account).items()), as_json=as_json)
 
@@ -205,13 +207,13 @@ def list_accounts(
     limit: Annotated[int, typer.Option(min=1, max=1000, help="How many at most.")] = 100,
     after: Annotated[
         str | None,
-        typer.Option(metavar="NAME", help="Only names that come after this one: the next page."),
+        typer.Option(metavar="NAME", help="Only names after this one: the next page."),
     ] = None,
     as_json: Json = False,
 ) -> None:
     """List accounts by name."""
     accounts = call_engine(lambda engine: engine.accounts.list(limit=limit, after=after))
-    none = "No accounts yet: the first submit for one makes it, or `penstock account create`."
+    none = "No accounts yet: the first submit for one creates it, or `penstock account create`."
     answer(accounts, listing(COLUMNS, none if after is None else "No more."), as_json=as_json)
 
 
@@ -220,15 +222,13 @@ def ledger(
     name: Annotated[str, typer.Argument(metavar="NAME", help="The account's name.")],
     *,
     limit: Annotated[int, typer.Option(min=1, max=PAGE, help="How many at most.")] = 20,
-    whole: Annotated[
-        bool, typer.Option("--all", help="Every line there is, the oldest first.")
-    ] = False,
+    whole: Annotated[bool, typer.Option("--all", help="All lines, the oldest first.")] = False,
     form: Annotated[
         Format, typer.Option("--format", help="csv has the oldest line first.")
     ] = Format.TABLE,
     as_json: Json = False,
 ) -> None:
-    """Show what moved on an account, the newest first."""
+    """Show the ledger of an account, the newest line first."""
     if as_json:
         form = Format.JSON
 
@@ -250,13 +250,13 @@ async def _newest(
 async def _print_table(pages: AsyncIterator[Lines]) -> None:
     first = 0
     async for lines in pages:
-        none = "No credits have come or gone yet."
+        none = "The ledger has no lines yet."
         print_lines(table(_LEDGER_COLUMNS, lines, none=none, width=terminal_width())[first:])
-        first = 1  # the titles stand above the first page alone
+        first = 1  # the titles are printed above the first page only
 
 
 async def _print_json(pages: AsyncIterator[Lines]) -> None:
-    """One list on one line, written as it comes."""
+    """Print one JSON array on one line, page by page."""
     before = "["
     async for lines in pages:
         typer.echo(before + ", ".join(json_text(line) for line in lines), nl=False)
@@ -269,11 +269,11 @@ async def _print_csv(pages: AsyncIterator[Lines]) -> None:
     is_seen = sys.stdout.isatty()
     titles = [FIELDS]
     async for lines in pages:
-        out.writerows(titles)  # not before an account that is not there was refused
+        out.writerows(titles)  # here, so that an unknown account prints nothing but its error
         titles = []
         for line in lines:
             cells = [line[field] for field in FIELDS]
-            # What somebody wrote as a reason must not move the cursor of who looks at it.
+            # Control characters in a reason must not move the cursor of a terminal.
             out.writerow(
                 [cell if cell is None else clean(cell) for cell in cells] if is_seen else cells
             )
@@ -288,22 +288,22 @@ def erase(
     yes: Annotated[bool, typer.Option("--yes", help="Do not ask whether you are sure.")] = False,
     as_json: Json = False,
 ) -> None:
-    """Remove an account's jobs, uploads and name; there is no way back.
+    """Remove an account's jobs, uploads and name; this cannot be undone.
 
-    What waits is cancelled and refunded, what runs is asked to stop. The ledger is kept, under a
-    number.
+    Waiting jobs are cancelled and refunded, running ones are asked to stop. The ledger is kept,
+    under a number.
     """
     if not yes:
         current = call_engine(lambda engine: engine.accounts.show(account))
         live = count(current["running"] + current["queued"], "live job")
-        question = f"Remove all of account {account}, and end {live}?"
+        question = f"Remove everything of account {account}, and cancel {live}?"
         typer.confirm(question, abort=True, err=True)
     receipt = call_engine(lambda engine: _erase(engine, account))
     answer(receipt, lambda receipt: _erased(account, receipt), as_json=as_json)
 
 
 async def _erase(engine: CommandEngine, account: str) -> dict[str, Any]:
-    """Until what runs has ended, or does not seem to."""
+    """Erase the account when its running jobs have finished; give up after a time limit."""
     deadline = time.monotonic() + WAIT_SECONDS
     while True:
         try:
@@ -320,16 +320,16 @@ def _erased(account: str, receipt: dict[str, Any]) -> str:
         f"Account {account} is erased: {count(receipt['jobs'], 'job')},"
         f" {count(receipt['uploads'], 'upload')}, {count(receipt['webhooks'], 'webhook message')},"
         f" {count(receipt['keys'], 'key')} revoked.\n"
-        f"In the books it is {receipt['pseudonym']} now: {count(kept['ledger_lines'], 'line')},"
-        f" {kept['with_words']:,} of them with a reference or reason that was given then."
+        f"In the ledger it is now {receipt['pseudonym']}: {count(kept['ledger_lines'], 'line')},"
+        f" {kept['with_words']:,} of them with the reference or reason that they were given."
     )
 
 
 def _moved(move: dict[str, Any], change: str, name: str) -> str:
-    """What a move of credits did, or that it was made before."""
+    """Say what a change of credits did, or that it was made before."""
     if move["replayed"]:
         return (
-            f"This was done before under ref {move['ref']}: nothing moved;"
+            f"This was done before under ref {move['ref']}: nothing changed;"
             f" the balance is {move['balance']:,}."
         )
     amount, direction = abs(move["amount"]), "from" if move["amount"] < 0 else "to"

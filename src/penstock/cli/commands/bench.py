@@ -1,4 +1,4 @@
-"""`penstock bench`: what this server can do, beside the bare commits of the same moment."""
+"""`penstock bench`: measure this server, and compare with bare commits at the same time."""
 
 import asyncio
 import statistics
@@ -24,9 +24,9 @@ if TYPE_CHECKING:
     from penstock.client.app import Penstock
     from penstock.worker.worker import Worker
 
-# Single submits and commits wait for the disk each time: one for so many in bulk is enough.
+# A single submit or commit waits for the disk, so there are fewer of them than jobs in bulk.
 _BULK_PER_SINGLE = 10
-# Jobs that an idle worker gets one by one, and the pause in which it becomes idle.
+# Jobs that an idle worker gets one at a time, and the pause in which it becomes idle again.
 _PICKUPS = 100
 _IDLE_SECONDS = 0.02
 
@@ -37,7 +37,7 @@ class Line:
     value: float
     unit: str
     beside: float | None = None
-    """The bare commits of this run, where a ratio to them means something."""
+    """The bare commits of this run, if a ratio to them is meaningful."""
 
     @property
     def figure(self) -> str:
@@ -58,14 +58,14 @@ COLUMNS = (
 def bench(
     *,
     jobs: Annotated[
-        int, typer.Option(min=100, max=1_000_000, help="How many in bulk; single ones: a tenth.")
+        int, typer.Option(min=100, max=1_000_000, help="Jobs in bulk; a tenth as many one by one.")
     ] = 10_000,
     as_json: Json = False,
 ) -> None:
-    """Measure submits, a worker and its reaction, in a database that is made for it and dropped.
+    """Measure submits, a worker and its reaction time, in a database that is dropped afterwards.
 
-    The figures are of this server, from this machine, at this moment. Your jobs are not touched,
-    but they share the server: it is busy for some seconds.
+    The figures hold for this server, from this machine, at this moment. Your jobs are not touched,
+    but the server is under load for some seconds.
     """
     lines = asyncio.run(_measure(settings(), jobs))
     table = listing(COLUMNS, "Nothing was measured.")(lines)
@@ -73,13 +73,13 @@ def bench(
 
 
 async def _measure(settings: Settings, jobs: int) -> list[Line]:
-    # Here, since it brings the worker and all that it runs with.
+    # Imported here, since it imports the worker with all its dependencies.
     from penstock.client.app import Penstock
     from penstock.client.testing import scratch_database
 
     refusal = (
-        "penstock bench makes a database to measure in, and this role may not. Grant "
-        "it CREATEDB, or leave PENSTOCK_DSN away: then an embedded server is measured."
+        "penstock bench creates a database to measure in, and this role may not. Grant "
+        "it CREATEDB, or unset PENSTOCK_DSN: then an embedded server is measured."
     )
     async with AsyncExitStack() as held:
         server = scratch.Server(settings.dsn or "", None)
@@ -128,13 +128,13 @@ async def _lines(app: "Penstock", dsn: str, conn: asyncpg.Connection, jobs: int)
         Line("submits, one after the other", submits, "/s", bare),
         Line("submits, many in one call", bulk, "/s"),
         Line("jobs that do nothing, one worker", work, "/s"),
-        Line("from submit to start, worker at rest: half", statistics.median(waits), "ms"),
-        Line("from submit to start, worker at rest: 99 of 100", last, "ms"),
+        Line("from submit to attempt, idle worker: p50", statistics.median(waits), "ms"),
+        Line("from submit to attempt, idle worker: p99", last, "ms"),
     ]
 
 
 async def _rate(n: int, call: Callable[[], Awaitable[object]], *, times: int = 1) -> float:
-    """How many of `n` are done in a second by so many calls, one after the other."""
+    """Make the calls one after the other; return how many of `n` were done per second."""
     began = time.perf_counter()
     for _ in range(times):
         await call()
@@ -149,7 +149,7 @@ def _worker(app: "Penstock", dsn: str, *, until_idle: bool = False) -> "Worker":
 
 
 async def _pickups(app: "Penstock", dsn: str) -> list[float]:
-    """How long each job waited for a worker that had nothing to do, in milliseconds."""
+    """Return how long each job waited for an idle worker, in milliseconds."""
     worker = _worker(app, dsn)
     running = asyncio.create_task(worker.run())
     waits: list[float] = []
@@ -162,4 +162,4 @@ async def _pickups(app: "Penstock", dsn: str) -> list[float]:
     finally:
         worker.stop()
         await running
-    return waits[1:]  # with the first it also begins its life
+    return waits[1:]  # the first one includes the startup of the worker

@@ -1,4 +1,4 @@
-"""`penstock jobs`, `show`, `retry`, `cancel`: list jobs, and decide what becomes of one."""
+"""`penstock jobs`, `show`, `retry`, `cancel`: list jobs, and retry or cancel one."""
 
 import json
 from collections.abc import Awaitable, Callable, Iterator, Mapping
@@ -20,15 +20,15 @@ from penstock.errors import NotFound
 
 
 def stage(job: Mapping[str, Any]) -> str | None:
-    """What it does now, in the words for people if its handler gave some."""
+    """Return the stage of a running job, by its label if the handler gave one."""
     if job["status"] in (JobStatus.QUEUED, JobStatus.SCHEDULED):
-        return None  # of an attempt that has finished
+        return None  # it is the stage of a settled attempt
     label: str | None = job.get("stage_label") or job["stage"]
     return label
 
 
 def why(error: dict[str, Any], status: str | None = None) -> str:
-    """An error in one line, without the word that the status beside it says already."""
+    """Return an error in one line, without its class if that is the status beside it."""
     parts = dict.fromkeys(error.get(part) for part in ("class", "reason", "message"))
     words = [word for word in parts if word]
     return ": ".join(words[1:] if len(words) > 1 and words[0] == status else words)
@@ -57,35 +57,35 @@ COLUMNS = (
     Column("QUEUE", "queue", least=8, drop=5),
     Column("ACCOUNT", "account", least=8, drop=4),
     Column("TOPIC", "topic", least=8, drop=6),
-    Column("STARTS", "attempt", right=True, drop=3),
+    Column("ATTEMPTS", "attempt", right=True, drop=3),
     Column("AGE", lambda job: age(job["created_at"]), right=True, drop=1),
     Column("TOOK", _took, right=True, drop=2),
     Column("NOTE", _note, least=16),
 )
 _ATTEMPTS = (
-    Column("START", "attempt", right=True),
+    Column("ATTEMPT", "attempt", right=True),
     Column("OUTCOME", "outcome"),
     Column("TOOK", lambda attempt: between(attempt["started_at"], attempt["ended_at"]), right=True),
     Column("WORKER", "worker", least=10, drop=1),
     Column("ERROR", _attempt_error, least=20),
 )
-# What a job waits for, to people.
+# What a job waits for, in words for people.
 WAITS_FOR = {
     "queue_limit": "a free slot of its queue",
     "account_limit": "a free slot of its account",
     "rate_limit": "the rate of its queue, or of the provider: see `penstock queues`",
-    "circuit_open": "the provider, which is away: see `penstock queues`",
+    "circuit_open": "the provider, which is unavailable: see `penstock queues`",
     "paused": "its queue, which is paused: see `penstock queues`",
     "no_worker": "a worker: none is alive that serves its queue",
     "no_handler": "a worker that has a handler for its kind",
-    "backoff": "its next try",
-    "callback": "the answer to its call",
+    "backoff": "its next attempt, after a failure",
+    "callback": "the callback of the function that has it",
 }
 
 
 def _id(text: str, option: str | None = None) -> UUID:
-    # Whole ids only: the first half of one is the time of its submit, and jobs that were submitted
-    # together have it in common.
+    # No abbreviated ids: the first half is the time of the submit, which jobs that were submitted
+    # together have in common.
     try:
         return UUID(text)
     except ValueError:
@@ -122,13 +122,13 @@ def jobs(  # noqa: PLR0913  # one per filter
 
 
 def show(job_id: JobId, *, as_json: Json = False) -> None:
-    """Show one job with its starts, its result or its error; or a batch with its jobs."""
+    """Show one job with its attempts, its result or its error; or a batch with its jobs."""
     job = call_engine(lambda engine: job_or_batch(job_id, engine.jobs.read, engine.jobs.read_batch))
     answer(job, _sheet, as_json=as_json)
 
 
 def _sheet(job: Mapping[str, Any]) -> list[Text]:
-    """All there is to know of a job, or of a batch, which has `items`."""
+    """Return all facts of a job, or of a batch, which has `items`."""
     is_batch = "items" in job
     about = _batch_facts(job) if is_batch else _facts(job)
     lines = facts((name, value) for name, value in about.items() if value is not None)
@@ -139,12 +139,12 @@ def _sheet(job: Mapping[str, Any]) -> list[Text]:
 
 
 def _frames(job: Mapping[str, Any]) -> Iterator[str]:
-    """Where each attempt failed; said once where several attempts failed at the same lines."""
+    """Yield where attempts failed; those in a row that failed at the same lines share one entry."""
     failed = [attempt for attempt in job["attempts"] if attempt["frames"]]
     for frames, attempts in groupby(failed, key=itemgetter("frames")):
         numbers = [str(attempt["attempt"]) for attempt in attempts]
         yield ""
-        yield f"Start{'s' if len(numbers) > 1 else ''} {', '.join(numbers)} failed at"
+        yield f"Attempt{'s' if len(numbers) > 1 else ''} {', '.join(numbers)} failed at"
         yield from (f"  {clean(frame)}" for frame in frames)
 
 
@@ -159,7 +159,7 @@ def _batch_facts(batch: Mapping[str, Any]) -> dict[str, Any]:
         "credits": _credits(batch["credits"]),
         "created": _with_age(batch["created_at"]),
         "finished": _with_age(batch["finished_at"]),
-        "place": queue_position(batch["position"], batch["eta_seconds"]),
+        "position": queue_position(batch["position"], batch["eta_seconds"]),
         "progress": _progress(batch["progress"]),
     }
 
@@ -177,18 +177,18 @@ def _facts(job: Mapping[str, Any]) -> dict[str, Any]:
         "batch": job["batch"],
         "priority": f"{job['priority']}{first}",
         "credits": _credits(job["credits"]),
-        "starts": f"{job['attempt']}, {job['failures']} of {job['max_attempts']} failures used",
+        "attempts": f"{job['attempt']}, failed {job['failures']} of {job['max_attempts']} times",
         "created": _with_age(job["created_at"]),
         "started": _with_age(job["started_at"]),
         "finished": _with_age(job["finished_at"]),
         "runs at": job["run_at"] if job["status"] == JobStatus.SCHEDULED else None,
-        "place": queue_position(job["position"], job["eta_seconds"]),
+        "position": queue_position(job["position"], job["eta_seconds"]),
         "waits for": WAITS_FOR.get(job["waiting_for"], job["waiting_for"]),
         "took": between(job["started_at"], job["finished_at"]),
         "stage": stage(job),
         "progress": _progress(job["progress"]),
         "stale": job["staleness"]["message"] if job["staleness"] else None,
-        "cancel": "asked for" if job.get("cancel_requested") else None,
+        "cancel": "requested" if job.get("cancel_requested") else None,
         "retry of": job["retry_of"],
         "retried by": job["retried_by"],
         "metadata": _json(job["metadata"]),
@@ -199,12 +199,12 @@ def _facts(job: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _credits(price: dict[str, Any] | None) -> str | None:
-    """What was taken for it and what came back; None of a job without a price."""
+    """Return the credits reserved, charged and refunded; None for a job without a price."""
     if price is None:
         return None
     reserved = f"{price['reserved']:,} reserved"
     if not price["charged"] and not price["refunded"]:
-        return reserved  # until it finishes
+        return reserved  # it is not finished
     return f"{reserved}, {price['charged']:,} charged, {price['refunded']:,} refunded"
 
 
@@ -238,14 +238,14 @@ def _retried(job_id: UUID, job: JobInfo) -> str:
     if job.id == job_id:
         return f"Job {job_id} is due now."
     if job["deduplicated"]:
-        return f"Job {job.id} does the same already; nothing new was submitted."
-    return f"Submitted job {job.id}, which tries {job_id} again."
+        return f"Job {job.id} already does the same; nothing new was submitted."
+    return f"Submitted job {job.id}, which repeats {job_id}."
 
 
 def cancel(job_id: JobId, *, as_json: Json = False) -> None:
-    """Cancel a job that waits, ask a running one to stop; a finished one stays as it is.
+    """Cancel a waiting job, or ask a running one to stop; a finished one stays as it is.
 
-    The id of a batch does so to each of its jobs.
+    The id of a batch cancels all of its jobs.
     """
     cancelled = call_engine(
         lambda engine: job_or_batch(job_id, engine.jobs.cancel, engine.jobs.cancel_batch)
@@ -264,7 +264,7 @@ def _cancelled(job: Mapping[str, Any]) -> str:
         case JobStatus.CANCELLED:
             return f"Job {job['id']} is cancelled."
         case JobStatus.RUNNING | JobStatus.AWAITING:
-            return f"Job {job['id']} is asked to stop."
+            return f"Job {job['id']} was asked to stop."
         case status:
             return f"Job {job['id']} {status} {age(job['finished_at'])} ago; nothing changed."
 
@@ -274,7 +274,7 @@ async def job_or_batch(
     job: Callable[[UUID], Awaitable[JobInfo]],
     batch: Callable[[UUID], Awaitable[dict[str, Any]]],
 ) -> Mapping[str, Any]:
-    """What `job` returns for that id, or `batch` where it is the id of one (it has `items`)."""
+    """Return what `job` returns for the id, or what `batch` does if it is a batch's (`items`)."""
     try:
         return await job(its_id)
     except NotFound as error:

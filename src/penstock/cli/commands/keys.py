@@ -1,4 +1,4 @@
-"""`penstock key`: who may call the HTTP API."""
+"""`penstock key`: the keys to the HTTP API."""
 
 from datetime import UTC, datetime
 from enum import StrEnum
@@ -12,7 +12,7 @@ from penstock.cli.output.console import Json, answer, call_engine, print_json
 from penstock.cli.output.render import Column, listing
 
 app = typer.Typer(
-    name="key", help="Keys to the HTTP API: make, list, exchange, revoke.", no_args_is_help=True
+    name="key", help="Keys to the HTTP API: create, list, rotate, revoke.", no_args_is_help=True
 )
 
 
@@ -22,7 +22,7 @@ def _state(key: dict[str, Any]) -> str:
     if key["expires_at"] is None:
         return "good"
     is_over = datetime.fromisoformat(key["expires_at"]) <= datetime.now(UTC)
-    return "expired" if is_over else f"ends {ahead(key['expires_at'])}"
+    return "expired" if is_over else f"expires {ahead(key['expires_at'])}"
 
 
 COLUMNS = (
@@ -58,23 +58,23 @@ def create(
         Kind | None,
         typer.Option(
             help="admin: operators; app: a backend, for any account; account: one account; process:"
-            " drives queues. app if not said, account where one is named."
+            " drives queues. By default account if --account is given, otherwise app."
         ),
     ] = None,
-    account: Annotated[str | None, typer.Option(help="Whose key it is.")] = None,
-    name: Annotated[str | None, typer.Option(help="To tell it from others.")] = None,
+    account: Annotated[str | None, typer.Option(help="The account that it opens.")] = None,
+    name: Annotated[str | None, typer.Option(help="A name for lists.")] = None,
     expires: Annotated[
-        str | None, typer.Option(metavar="TIME", help="Like 30d; for ever if not said.")
+        str | None, typer.Option(metavar="TIME", help="Like 30d; by default it never expires.")
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Make a key; it is printed this once."""
+    """Create a key; it is printed only once."""
     wanted = kind or (Kind.APP if account is None else Kind.ACCOUNT)
     if (wanted is Kind.ACCOUNT) != (account is not None):
         raise typer.BadParameter(
-            "a key of kind account is for one account: say which"
+            "a key of kind account is for one account: name it"
             if account is None
-            else f"a key of kind {wanted} is for no account: leave it out, or --kind account",
+            else f"a key of kind {wanted} is for no account: leave it out, or use --kind account",
             param_hint="--account",
         )
     length = None if expires is None else duration(expires, field="--expires")
@@ -87,17 +87,19 @@ def create(
 @app.command("list")
 def list_keys(
     *,
-    account: Annotated[str | None, typer.Option(help="Only those of this account.")] = None,
+    account: Annotated[str | None, typer.Option(help="Only keys of this account.")] = None,
     as_json: Json = False,
 ) -> None:
-    """Show every key, newest first; never its secret."""
+    """Show all keys, newest first, without their secrets."""
     keys = call_engine(lambda engine: engine.keys.list(account=account))
-    answer(keys, listing(COLUMNS, "No keys yet: `penstock key create` makes one."), as_json=as_json)
+    answer(
+        keys, listing(COLUMNS, "No keys yet: `penstock key create` creates one."), as_json=as_json
+    )
 
 
 @app.command()
 def revoke(key_id: Id, *, as_json: Json = False) -> None:
-    """Let a key open nothing any more."""
+    """Revoke a key: servers refuse it from now on."""
     answer(
         call_engine(lambda engine: engine.keys.revoke(key_id)),
         lambda key: f"Key {key['id']} is revoked; every server refuses it within a second.",
@@ -110,22 +112,22 @@ def rotate(
     key_id: Id,
     *,
     overlap: Annotated[
-        str, typer.Option(metavar="TIME", help="For how long the old one still opens.")
+        str, typer.Option(metavar="TIME", help="How long the old key still works.")
     ] = "1d",
     as_json: Json = False,
 ) -> None:
-    """Make a key in the place of another, which opens for a while more."""
+    """Replace a key by a new one; the old one works for a while longer."""
     length = duration(overlap, field="--overlap")
     key, stored = call_engine(lambda engine: engine.keys.rotate(key_id, overlap=length))
     _print_key(key, stored, as_json=as_json)
 
 
 def _print_key(key: str, stored: dict[str, Any], *, as_json: bool) -> None:
-    """The key alone to standard output, so that `KEY=$(penstock key create)` has it."""
+    """Print only the key to standard output, for `KEY=$(penstock key create)`."""
     if as_json:
         print_json({"key": key, **stored})
         return
     typer.echo(key)
     whose = f" of account {stored['account']}" if stored["account"] else ""
-    until = "" if stored["expires_at"] is None else f", good until {stored['expires_at']}"
-    typer.echo(f"A key of kind {stored['kind']}{whose}{until}. Nobody can show it again.", err=True)
+    until = "" if stored["expires_at"] is None else f", valid until {stored['expires_at']}"
+    typer.echo(f"A key of kind {stored['kind']}{whose}{until}. It cannot be shown again.", err=True)

@@ -1,4 +1,4 @@
-"""`penstock check`, `doctor`, `prune`: what is wrong with the database, and what it may drop."""
+"""`penstock check`, `doctor`, `prune`: find what is wrong with the database, remove old jobs."""
 
 import asyncio
 import dataclasses
@@ -23,7 +23,7 @@ from penstock.engine.doctor.finding import Finding, of_error
 from penstock.errors import PenstockError
 
 OLDER_THAN = "10s"
-# Each pass drops one partition of each kind at most; this is decades of them.
+# Each pass drops at most one partition of each kind; this is enough for decades.
 PASSES = 10_000
 
 
@@ -31,18 +31,18 @@ def check(
     *,
     liveness: Annotated[
         bool,
-        typer.Option("--liveness", help="Look for what should move and does not, instead."),
+        typer.Option("--liveness", help="Check instead for work that is overdue."),
     ] = False,
     older_than: Annotated[
         str | None,
         typer.Option(
             metavar="10s|1m",
-            help=f"With --liveness: what has stood still for so long; {OLDER_THAN} if not given.",
+            help=f"With --liveness: overdue for this long; {OLDER_THAN} by default.",
         ),
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Check every invariant of the data; exit with 1 when one is broken."""
+    """Check every invariant of the data; exit with 1 if one is broken."""
     if older_than is not None and not liveness:
         raise typer.BadParameter("it goes with --liveness only", param_hint="--older-than")
     length = duration(older_than or OLDER_THAN, field="--older-than")
@@ -54,7 +54,7 @@ def check(
         return [dict(row) for row in await engine.fetch("select * from penstock.check()", ())]
 
     rows = call_engine(find)
-    sound = "Nothing stands still." if liveness else "Sound: every invariant holds."
+    sound = "Nothing is overdue." if liveness else "Every invariant holds."
     answer(rows, lambda rows: "\n".join(map(_cells, rows)) or sound, as_json=as_json)
     if rows:
         raise typer.Exit(FAILED)
@@ -67,12 +67,12 @@ def _cells(row: dict[str, Any]) -> str:
 def doctor(
     app: Annotated[
         str | None,
-        typer.Argument(metavar="APP", help="module:app or a penstock.toml, to look at it too."),
+        typer.Argument(metavar="APP", help="module:app or a penstock.toml, to check it, too."),
     ] = None,
     *,
     as_json: Json = False,
 ) -> None:
-    """Look at connection, server, schema, rights and jobs; exit with 1 when something is bad."""
+    """Examine connection, server, schema, rights and jobs; exit with 1 if something is bad."""
     findings: list[Finding] = []
 
     def add(finding: Finding) -> None:
@@ -103,13 +103,13 @@ def doctor(
 
 
 def _app(name: str, wanted: Settings) -> tuple[Finding, Settings]:
-    """Whether the app can be found, and the database it names for itself."""
+    """Return whether the app can be loaded, and the settings with its own database."""
     from penstock.client.config.find import find_app
 
     try:
         app = find_app(name)
     except PenstockError as error:
-        return of_error("app", error, "Correct it, and look again."), wanted
+        return of_error("app", error, "Correct it, and run doctor again."), wanted
     declared = f"{count(len(app.queues), 'queue')} and {count(len(app.kinds), 'job kind')}"
     return Finding("app", "ok", f"{name} declares {declared}"), app.settings
 
@@ -127,7 +127,7 @@ def _line(finding: Finding) -> Text:
 def prune(*, as_json: Json = False) -> None:
     """Remove finished jobs that are older than their queue's retention.
 
-    Workers do the same in the background; this is for those who do not want to wait.
+    Workers do the same in the background; this command does it at once.
     """
     answer(call_engine(_prune), _pruned, as_json=as_json)
 

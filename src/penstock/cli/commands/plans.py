@@ -1,4 +1,4 @@
-"""`penstock plans`: what accounts may use, and how to change that while they use it."""
+"""`penstock plans`: show plans, and change them at run time."""
 
 from typing import Annotated, Any
 
@@ -15,7 +15,7 @@ from penstock.errors import NotFound
 
 app = typer.Typer(
     name="plans",
-    help="Show every plan: priority, limits, weight, who has it.",
+    help="Show every plan: priority, limits, weight, number of accounts.",
     invoke_without_command=True,
 )
 
@@ -36,7 +36,7 @@ Name = Annotated[str, typer.Argument(metavar="PLAN", help="The plan's name.")]
 
 @app.callback()
 def plans(context: typer.Context, *, as_json: Json = False) -> None:
-    """Show every plan: priority, limits, weight, who has it."""
+    """Show every plan: priority, limits, weight, number of accounts."""
     if context.invoked_subcommand is None:
         none = "No plans yet: an app declares them, or SQL does (penstock.declare_plan)."
         rows = call_engine(lambda engine: engine.accounts.plans())
@@ -46,11 +46,11 @@ def plans(context: typer.Context, *, as_json: Json = False) -> None:
 @app.command()
 @taking(editable(PLAN))
 def edit(name: Name, *, as_json: Json = False, **given: int | None) -> None:
-    """Change a plan at run time: at once, for all its accounts, and over restarts."""
+    """Change a plan at once, for all its accounts; the change survives restarts."""
     options = {option: value for option, value in given.items() if value is not None}
     if not options:
         names = ", ".join(f"--{option.replace('_', '-')}" for option in given)
-        raise typer.BadParameter(f"say what to change: {names}.", param_hint=name)
+        raise typer.BadParameter(f"name an option to change: {names}.", param_hint=name)
 
     async def change(engine: CommandEngine) -> dict[str, Any]:
         await engine.accounts.edit_plan(name, **options)
@@ -60,8 +60,8 @@ def edit(name: Name, *, as_json: Json = False, **given: int | None) -> None:
     answer(
         call_engine(change),
         lambda plan: (
-            f"Plan {name} has {changes} now, for {count(plan['accounts'], 'account')}."
-            f" `penstock plans reset {name}` brings back what is declared."
+            f"Plan {name} now has {changes}, for {count(plan['accounts'], 'account')}."
+            f" `penstock plans reset {name}` returns to the declared options."
         ),
         as_json=as_json,
     )
@@ -69,7 +69,7 @@ def edit(name: Name, *, as_json: Json = False, **given: int | None) -> None:
 
 @app.command()
 def reset(name: Name, *, as_json: Json = False) -> None:
-    """Drop what was changed at run time, and let the next app that starts declare it anew."""
+    """Remove what was changed at run time, and let the next app that starts declare it again."""
 
     async def change(engine: CommandEngine) -> tuple[dict[str, Any], dict[str, Any]]:
         before = await _read(engine, name)
@@ -81,15 +81,15 @@ def reset(name: Name, *, as_json: Json = False) -> None:
 
 
 def was_reset(noun: str, before: dict[str, Any], declares: str) -> str:
-    """What a reset of a plan or a queue changed, and who may declare it now."""
+    """Say what a reset of a plan or a queue changed, and who may declare it now."""
     named = f"{noun} {before['name']}"
     overrides = ", ".join(before["overrides"])
     by = f" (so far {before['declared_by']} did)" if before["declared_by"] else ""
     return (
-        f"{named} is as declared again; dropped {overrides}."
+        f"{named} is as declared again; removed {overrides}."
         if overrides
-        else f"{named} had nothing overridden: its limits are as declared."
-    ) + f"\nThe next app that starts may declare {declares} anew{by}."
+        else f"{named} had no overrides: its limits are as declared."
+    ) + f"\nThe next app that starts may declare {declares} again{by}."
 
 
 async def _read(engine: CommandEngine, name: str) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""`penstock queues`, `pause`, `resume`, `circuit`, `workers`: what may start, and who runs it."""
+"""`penstock queues`, `pause`, `resume`, `circuit`, `workers`: which jobs may start, and workers."""
 
 from collections.abc import Awaitable, Callable
 from typing import Annotated, Any
@@ -13,27 +13,27 @@ from penstock.cli.output.render import Column, listing
 
 app = typer.Typer(
     name="queues",
-    help="Show every queue: limits, what waits, what runs.",
+    help="Show every queue: limits, queued and running jobs.",
     invoke_without_command=True,
 )
 circuit = typer.Typer(
     name="circuit",
-    help="Open or close a queue's circuit by hand; by itself it follows the provider.",
+    help="Open or close a queue's circuit by hand; otherwise it follows the provider.",
     no_args_is_help=True,
 )
 
-# From which share of refused calls on operators are told of it.
+# Refused calls are shown to operators from this share of all calls.
 NOTEWORTHY = 0.05
 
 
 def is_troubled(circuit: dict[str, Any]) -> bool:
-    """Whether its provider is unavailable, or refuses a part of its calls."""
+    """Whether the provider is unavailable, or refuses a part of the calls."""
     refused: float = circuit["refused"]
     return circuit["state"] == "open" or (circuit["state"] == "ramping" and refused >= NOTEWORTHY)
 
 
 def state(queue: dict[str, Any]) -> str:
-    """Whether its jobs may start, in a word or two."""
+    """Say in a word or two whether jobs of the queue may start."""
     circuit = queue["circuit"]
     if queue["paused"]:
         return f"paused: {queue['paused_reason']}" if queue["paused_reason"] else "paused"
@@ -41,11 +41,11 @@ def state(queue: dict[str, Any]) -> str:
         case "open" if circuit["class"] is None:
             return "stopped by hand"
         case "open":
-            return f"away: {circuit['class']}"
+            return f"circuit open: {circuit['class']}"
         case "ramping" if is_troubled(circuit):
             return f"refuses calls: {circuit['refused']:.0%}"
         case "ramping":
-            return "coming back"
+            return "circuit ramping"
         case _ if queue["drive"] == "worker" and not queue["workers"]:
             return "no worker"
         case _:
@@ -76,18 +76,18 @@ WORKER_COLUMNS = (
     Column("WORKER", "worker_id", least=12),
     Column("STATE", _worker_state),
     Column("RUNNING", "running", right=True),
-    Column("LAST BEAT", lambda worker: age(worker["last_heartbeat"]), right=True),
+    Column("HEARTBEAT", lambda worker: age(worker["last_heartbeat"]), right=True),
     Column("STARTED", lambda worker: age(worker["started_at"]), right=True, drop=1),
 )
 NO_WORKERS = "No workers: `penstock worker APP` starts one."
 
 Queue = Annotated[str, typer.Argument(metavar="QUEUE", help="The queue's name.")]
-Reason = Annotated[str | None, typer.Option(help="Why, for those who see it.")]
+Reason = Annotated[str | None, typer.Option(help="Why; it is shown with the queue.")]
 
 
 @app.callback()
 def queues(context: typer.Context, *, as_json: Json = False) -> None:
-    """Show every queue: limits, what waits, what runs."""
+    """Show every queue: limits, queued and running jobs."""
     if context.invoked_subcommand is None:
         none = "No queues yet: an app declares them, or SQL does (penstock.declare_queue)."
         rows = call_engine(lambda engine: engine.lists.queues())
@@ -98,27 +98,27 @@ def queues(context: typer.Context, *, as_json: Json = False) -> None:
 
 @app.command()
 def reset(queue: Queue, *, as_json: Json = False) -> None:
-    """Drop what was changed at run time, and let the next app that starts declare it anew."""
+    """Remove what was changed at run time, and let the next app that starts declare it again."""
     before, after = _change(queue, lambda engine: engine.queues.reset(queue))
     answer(after, lambda _: was_reset("Queue", before, "it and its kinds"), as_json=as_json)
 
 
 def pause(queue: Queue, *, reason: Reason = None, as_json: Json = False) -> None:
-    """Start nothing more from a queue; what runs goes on, and submits are accepted."""
+    """Pause a queue: no more jobs start; running ones go on, and submits are accepted."""
     _, after = _change(queue, lambda engine: engine.queues.pause(queue, reason=reason))
     answer(
         after,
         lambda _: (
             f"Queue {queue} is paused: {after['queued']:,} queued,"
             f" {after['running'] + after['awaiting']:,} still running."
-            f" `penstock resume {queue}` lets it go on."
+            f" `penstock resume {queue}` resumes it."
         ),
         as_json=as_json,
     )
 
 
 def resume(queue: Queue, *, as_json: Json = False) -> None:
-    """Let a paused queue go on."""
+    """Resume a paused queue: its jobs may start again."""
 
     async def resume_and_wake(engine: CommandEngine) -> None:
         await engine.queues.resume(queue)
@@ -130,7 +130,7 @@ def resume(queue: Queue, *, as_json: Json = False) -> None:
 
 def _resumed(before: dict[str, Any], after: dict[str, Any]) -> str:
     if before["paused"] or before["circuit"]["class"] in ("auth", "quota", "config"):
-        return f"Queue {after['name']} goes on: {count(after['queued'], 'job')} queued."
+        return f"Queue {after['name']} is resumed: {count(after['queued'], 'job')} queued."
     is_open = after["circuit"]["state"] == "open"
     why = f": {after['circuit']['message']}" if is_open else ""
     return f"Queue {after['name']} was not paused{why}."
@@ -138,13 +138,13 @@ def _resumed(before: dict[str, Any], after: dict[str, Any]) -> str:
 
 @circuit.command("open")
 def open_circuit(queue: Queue, *, reason: Reason = None, as_json: Json = False) -> None:
-    """Start nothing more until it is closed by hand; what runs goes on."""
+    """Open the circuit: no more jobs start until it is closed by hand; running ones go on."""
     _, after = _change(queue, lambda engine: engine.circuits.open(queue, reason=reason))
     answer(
         after,
         lambda _: (
             f"Queue {queue} is stopped: {after['queued']:,} queued."
-            f" `penstock circuit close {queue}` lets it go on."
+            f" `penstock circuit close {queue}` lets jobs start again."
         ),
         as_json=as_json,
     )
@@ -152,14 +152,14 @@ def open_circuit(queue: Queue, *, reason: Reason = None, as_json: Json = False) 
 
 @circuit.command("close")
 def close_circuit(queue: Queue, *, as_json: Json = False) -> None:
-    """The provider is there again: jobs start at once, as the queue's limits allow."""
+    """Close the circuit: jobs start at once, as the queue's limits allow."""
     before, after = _change(queue, lambda engine: engine.circuits.close(queue))
     answer(
         after,
         lambda _: (
             f"The circuit of queue {queue} was not open; the queue is {state(after)}."
             if before["circuit"]["state"] == "closed"
-            else f"Queue {queue} goes on: {count(after['queued'], 'job')} queued."
+            else f"Queue {queue} is resumed: {count(after['queued'], 'job')} queued."
         ),
         as_json=as_json,
     )
@@ -168,7 +168,7 @@ def close_circuit(queue: Queue, *, as_json: Json = False) -> None:
 def _change(
     queue: str, change: Callable[[CommandEngine], Awaitable[object]]
 ) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Change a queue; how it was before, and how it is now."""
+    """Change a queue; return it as it was before, and as it is now."""
 
     async def read_and_change(engine: CommandEngine) -> tuple[dict[str, Any], dict[str, Any]]:
         [before] = await engine.lists.queues(queue)

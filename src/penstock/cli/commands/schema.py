@@ -1,4 +1,4 @@
-"""`penstock migrate` and `penstock import`: bring the schema up, take it back, see where it is."""
+"""`penstock migrate` and `penstock import`: upgrade, downgrade and show the schema."""
 
 import dataclasses
 import sys
@@ -9,6 +9,7 @@ from typing import Annotated
 import asyncpg
 import typer
 
+from penstock.base.wording import count
 from penstock.cli.output.console import Json, answer, database, with_connection
 from penstock.db.connections.connect import connect, connect_ready
 from penstock.db.connections.display_address import place
@@ -16,7 +17,7 @@ from penstock.db.schema import migrations, transfer, version
 
 app = typer.Typer(
     name="migrate",
-    help="Bring the database's schema up, take it back, see where it is.",
+    help="Upgrade, downgrade or show the database's schema.",
     no_args_is_help=True,
 )
 
@@ -28,7 +29,7 @@ def up(*, as_json: Json = False) -> None:
     lines = [
         *(f"applied {name}" for name in moved.migrations),
         *(["loaded the functions"] if moved.functions_loaded else []),
-        f"The schema is at {moved.current}, as this program wants it.",
+        f"The schema is at {moved.current}, which this program needs.",
     ]
     answer(dataclasses.asdict(moved), lambda _: "\n".join(lines), as_json=as_json)
 
@@ -42,21 +43,19 @@ def down(
     ] = None,
     export: Annotated[
         Path | None,
-        typer.Option(
-            metavar="FILE", help="Before going to 0, write the live jobs to this new file."
-        ),
+        typer.Option(metavar="FILE", help="Before 0, write the live jobs to this new file."),
     ] = None,
     yes: Annotated[bool, typer.Option("--yes", help="Do not ask whether you are sure.")] = False,
     as_json: Json = False,
 ) -> None:
-    """Undo the last migration, or all after --to; jobs are kept except below the first.
+    """Undo the last migration, or all after --to; jobs are kept, except at 0.
 
-    At a terminal it asks first; scripts are not asked.
+    At a terminal it asks for confirmation first; a script is not asked.
     """
     if not yes and sys.stdin.isatty():
         _ask(to)
     moved = with_connection(connect, lambda conn: migrations.down(conn, to=to, export=export))
-    wrote = f"wrote {moved.jobs_exported} live jobs to {export}"
+    wrote = f"wrote {count(moved.jobs_exported or 0, 'live job')} to {export}"
     lines = [
         *(f"undid {name}" for name in moved.migrations),
         *([] if moved.jobs_exported is None else [wrote]),
@@ -66,7 +65,7 @@ def down(
 
 
 def _ask(to: int | None) -> None:
-    """Whoever types it at a terminal may not know what goes."""
+    """Ask for confirmation, and say what will be removed."""
     status = with_connection(connect, _read_status)
     target = max(0, status.current - 1) if to is None else to
     if target >= status.current or status.other_tables:
@@ -76,8 +75,8 @@ def _ask(to: int | None) -> None:
     typer.confirm(
         f"Remove the whole schema from {where}, with all history, accounts and their ledger?"
         if target == 0
-        else f"Take the schema of {where} from migration {status.current} back to {target}?"
-        " Programs that need what goes are refused then.",
+        else f"Downgrade the schema of {where} from migration {status.current} to {target}?"
+        " Programs that need the newer one will be refused.",
         abort=True,
         err=True,
     )
@@ -85,8 +84,8 @@ def _ask(to: int | None) -> None:
 
 @app.command("status")
 def show_status(*, as_json: Json = False) -> None:
-    """Show the schema's number, the one this program wants, and what is pending."""
-    # Also through a pooler, by which an app may submit.
+    """Show the schema's number, the one this program needs, and what is pending."""
+    # `frugal`: also through a pooler, by which an app may submit.
     status = with_connection(partial(connect, frugal=True), _read_status)
     known = {"is_current": status.is_current, "is_served": status.is_served}
     answer(dataclasses.asdict(status) | known, lambda _: _lines(status), as_json=as_json)
@@ -98,14 +97,14 @@ def _lines(status: version.Status) -> str:
     else:
         more = [f"edited after it was applied: {name}" for name in status.changed]
         if status.difference:
-            more += ["This program is still served: fine during an upgrade, replace it soon."]
+            more += ["This program is still served, during an upgrade: replace it soon."]
         elif status.current > status.wanted:
             more += ["It is newer than this program: upgrade penstock here."]
         elif not status.is_current:
             more += ["Run `penstock migrate up`."]
     return "\n".join(
         (
-            f"The schema is at {status.current}; this program wants {status.wanted}.",
+            f"The schema is at {status.current}; this program needs {status.wanted}.",
             *(f"pending {name}" for name in status.pending),
             *more,
         )
@@ -119,13 +118,13 @@ async def _read_status(conn: asyncpg.Connection) -> version.Status:
 
 def import_jobs(
     file: Annotated[
-        Path, typer.Argument(metavar="FILE", help="What `penstock migrate down --export` wrote.")
+        Path, typer.Argument(metavar="FILE", help="A file of `penstock migrate down --export`.")
     ],
     *,
     as_json: Json = False,
 ) -> None:
-    """Bring exported jobs back; what is there already stays as it is."""
+    """Import exported jobs; jobs that the database already has stay as they are."""
     done = with_connection(connect_ready, lambda conn: transfer.import_jobs(conn, file))
-    known = f"; {done.known} were there already" if done.known else ""
-    text = f"imported {done.imported} jobs from {file}{known}"
+    known = f"; {done.known:,} existed already" if done.known else ""
+    text = f"imported {count(done.imported, 'job')} from {file}{known}"
     answer(dataclasses.asdict(done), lambda _: text, as_json=as_json)

@@ -1,4 +1,4 @@
-"""`penstock status`, `top`, `metrics`: how things stand, on one screen, live, and by the hour."""
+"""`penstock status`, `top`, `metrics`: totals, queues and workers, once, live, and by the hour."""
 
 import asyncio
 import os
@@ -25,7 +25,7 @@ SHOWN = 50
 
 
 def _hour(line: dict[str, Any]) -> str:
-    """`2026-11-16 09:00`."""
+    """Return the hour like `2026-11-16 09:00`."""
     return str(line["hour"])[:16].replace("T", " ")
 
 
@@ -54,12 +54,12 @@ def metrics(
     hours: Annotated[int, typer.Option(min=1, max=MOST_HOURS, help="How far back.")] = 24,
     as_json: Json = False,
 ) -> None:
-    """Show by the hour what ended, how long it took, and failures by class."""
+    """Show by the hour: finished jobs, how long they took, and failures by class."""
     answer(call_engine(lambda engine: engine.hourly.metrics(hours)), _by_hour, as_json=as_json)
 
 
 def _by_hour(metrics: dict[str, Any]) -> list[Text]:
-    none, width = "Nothing has ended in that time.", terminal_width()
+    none, width = "No job has finished in that time.", terminal_width()
     lines = table(_FINISHED, metrics["throughput"], none=none, width=width)
     if metrics["timeouts"]:
         lines += [_EMPTY, *table(_FAILED, metrics["timeouts"], width=width)]
@@ -76,7 +76,7 @@ _EMPTY = Text(end="")
 
 
 def screen(status: dict[str, Any], *, width: int | None) -> list[Text]:
-    """The status as lines: totals, what an operator has to know, queues, workers."""
+    """Return the status as lines: totals, troubles of providers, queues, workers."""
     troubles = [
         Text(line, "red", end="")
         for queue in status["queues"]
@@ -93,21 +93,25 @@ def screen(status: dict[str, Any], *, width: int | None) -> list[Text]:
 
 
 def _troubles(circuit: dict[str, Any], *, width: int | None) -> list[str]:
-    """What keeps a queue's jobs from starting and what to do, on lines that fit."""
+    """Return what keeps a queue's jobs from starting and what to do, wrapped to the width."""
     if not queues.is_troubled(circuit):
         return []
     next_at = circuit["next_probe_at"]
-    next_try = "" if next_at is None else f"; next try {ahead(next_at)}"
-    message = f"! {circuit['message']} (since {age(circuit['since'])}{next_try})"
+    next_probe = "" if next_at is None else f"; next probe {ahead(next_at)}"
+    message = f"! {circuit['message']} (since {age(circuit['since'])}{next_probe})"
     return textwrap.wrap(message, width) if width else [message]
 
 
 def _totals(status: dict[str, Any]) -> Text:
     average = seconds(status["avg_processing_seconds"])
-    styles = {"pending": "cyan", "processing": "yellow", "scheduled": "blue", "failed_today": "red"}
+    shown = (
+        ("pending", "queued", "cyan"),
+        ("processing", "running", "yellow"),
+        ("scheduled", "scheduled", "blue"),
+        ("failed_today", "failed today", "red"),
+    )
     totals = [
-        (f"{status[what]:,} {what.replace('_', ' ')}", style if status[what] else "dim")
-        for what, style in styles.items()
+        (f"{status[key]:,} {words}", style if status[key] else "dim") for key, words, style in shown
     ]
     mean = "no job has succeeded yet" if average is None else f"a job takes {average} on average"
     return Text(" · ", end="").join([*(Text(*total) for total in totals), Text(mean)])
@@ -115,10 +119,10 @@ def _totals(status: dict[str, Any]) -> Text:
 
 def top(
     *,
-    once: Annotated[bool, typer.Option("--once", help="Print one picture and exit.")] = False,
+    once: Annotated[bool, typer.Option("--once", help="Print once and exit.")] = False,
     as_json: Json = False,
 ) -> None:
-    """Watch totals, queues, workers and running jobs; q or Ctrl-C ends it."""
+    """Watch totals, queues, workers and running jobs; q or Ctrl-C quits."""
     if as_json or once or not (sys.stdout.isatty() and sys.stdin.isatty()):
         current = call_engine(_read)
         answer(current, lambda current: _picture(current, terminal_width()), as_json=as_json)
@@ -142,7 +146,7 @@ def _picture(current: dict[str, Any], width: int | None) -> list[Text]:
 async def _watch(engine: CommandEngine) -> None:
     console = stdout()
     leaving = asyncio.Event()
-    from rich.live import Live  # takes long to load, for this alone
+    from rich.live import Live  # imported here, since it takes long and only this command needs it
 
     with _keys(leaving), Live(console=console, screen=True, auto_refresh=False) as live:
         while not leaving.is_set():
@@ -155,14 +159,14 @@ async def _watch(engine: CommandEngine) -> None:
 
 
 def _frame(lines: list[Text], height: int) -> Text:
-    """As many lines as the terminal has, the first with the time of day."""
-    head = Text(f"penstock top  {datetime.now().astimezone():%H:%M:%S}  q ends it", style="dim")
+    """Return as many lines as the terminal has, the first with the time of day."""
+    head = Text(f"penstock top  {datetime.now().astimezone():%H:%M:%S}  q quits", style="dim")
     return Text("\n", no_wrap=True, overflow="crop").join([head, *lines][:height])
 
 
 @contextmanager
 def _keys(leaving: asyncio.Event) -> Iterator[None]:
-    """Set `leaving` at q or Ctrl-C, while the terminal gives each key at once."""
+    """Set `leaving` at q or Ctrl-C, with the terminal in a mode that sends each key at once."""
     import termios
     import tty
 

@@ -1,4 +1,4 @@
-"""`penstock submit`: hand in a job, and perhaps wait for its end."""
+"""`penstock submit`: submit a job, and optionally wait until it has finished."""
 
 import asyncio
 import json
@@ -43,24 +43,26 @@ OPTIONS = tuple(option for option in SUBMIT if option.command)
 
 
 @taking(OPTIONS)
-def submit(  # noqa: PLR0913  # those of the command itself
+def submit(  # noqa: PLR0913  # the options of the command itself
     kind: Annotated[str, typer.Argument(metavar="KIND", help="The kind of job.")],
     *,
     data: Annotated[
         str,
         typer.Option(metavar="JSON", help="The payload: '{...}', @file, or - for standard input."),
     ] = "{}",
-    wait: Annotated[bool, typer.Option("--wait", help="Wait for its end; 1 if it failed.")] = False,
+    wait: Annotated[
+        bool, typer.Option("--wait", help="Wait until it has finished; 1 if it failed.")
+    ] = False,
     timeout: Annotated[
         str | None,
-        typer.Option(metavar="DURATION", help="Wait so long at most; 1 if it is not over then."),
+        typer.Option(metavar="DURATION", help="Longest wait; 1 if it has not finished by then."),
     ] = None,
     app: Annotated[
         str | None,
         typer.Option(
             metavar="APP",
-            help="module:app or a penstock.toml: check the payload by its types; without it, that "
-            "is done when the job runs.",
+            help="module:app or a penstock.toml: check the payload by its types; without it, the "
+            "payload is checked when the job runs.",
         ),
     ] = None,
     as_json: Json = False,
@@ -71,19 +73,21 @@ def submit(  # noqa: PLR0913  # those of the command itself
     refuse_nul(kind, "kind")
     _read(options)
     if timeout is not None and not wait:
-        raise typer.BadParameter("is for --wait.", param_hint="--timeout")
+        raise typer.BadParameter("needs --wait.", param_hint="--timeout")
     limit = None if timeout is None else duration(timeout, field="--timeout")
 
     async def follow(engine: CommandEngine | Engine, job: dict[str, Any]) -> dict[str, Any]:
         read: "Reads" = engine.jobs.read
         only_submit = {name: job[name] for name in _ONLY_SUBMIT if name in job}
         if job["batch"] and not job["deduplicated"]:
-            # Of a kind with `split`: into however many jobs it went, it was one request.
+            # A kind with `split`: the request is shown as a batch, also if it has a single job.
             read = engine.jobs.read_batch
             job = {**await read(UUID(job["batch"])), **only_submit}
         if not wait:
             return job
-        from penstock.cli.output.waiting import until_finished  # the bars take long to load
+        from penstock.cli.output.waiting import (
+            until_finished,
+        )  # its progress bars take long to import
 
         if not as_json:
             typer.echo(f"{_accepted(job)}{_nobody(job)}", err=True)
@@ -92,7 +96,7 @@ def submit(  # noqa: PLR0913  # those of the command itself
     if app is None:
         job = call_engine(lambda engine: _by_sql(engine, kind, payload, options, follow))
     else:
-        declared = _declared(app, kind)  # before the loop: a module may use one of its own
+        declared = _declared(app, kind)  # before the loop: a module may run its own on import
         job = asyncio.run(_by_app(declared, payload, options, follow))
     if as_json or not wait:
         answer(job, _accepted, as_json=as_json)
@@ -163,7 +167,7 @@ def _read(options: dict[str, Any]) -> None:
 
 
 def _payload(data: str) -> dict[str, Any]:
-    """The JSON object that was given; its content is in no message."""
+    """Parse the JSON object; messages do not quote its content."""
     try:
         value = json.loads(_text(data))
     except json.JSONDecodeError as error:
@@ -194,14 +198,14 @@ def _text(data: str) -> str:
     return data
 
 
-# What only the answer to a submit has.
+# Members that only the answer to a submit has.
 _ONLY_SUBMIT = ("deduplicated", "replayed", "balance")
 
 
-# What the person who submits can do something about.
+# Reasons that the submitting person can do something about.
 _NO_WORKER = {
     "no_worker": " No worker that serves its queue is alive: `penstock worker APP` starts one.",
-    "no_handler": " No worker has a handler for its kind: start one of the app that declares it.",
+    "no_handler": " No worker has a handler for its kind: start one with the app that declares it.",
 }
 
 
@@ -211,7 +215,7 @@ def _nobody(job: dict[str, Any]) -> str:
 
 def _accepted(job: dict[str, Any]) -> str:
     if job["deduplicated"]:
-        return f"Job {job['id']} does the same already; it is {job['status']}."
+        return f"Job {job['id']} already does the same; it is {job['status']}."
     of = f" of {count(job['total'], 'job')}" if "items" in job else ""
     paid = f" The balance is {job['balance']:,}." if job["credits"] else ""
     named = _named(job)
@@ -224,11 +228,11 @@ def _named(job: dict[str, Any]) -> str:
 
 def _report_end(job: dict[str, Any], limit: timedelta | None, *, as_json: bool) -> None:
     if job["status"] not in FINISHED:
-        assert limit is not None  # noqa: S101  # nothing else ends the waiting before
+        assert limit is not None  # noqa: S101  # only the limit ends the wait early
         print_error(
-            f"{_named(job)} has not ended within {seconds(limit.total_seconds())}: it is"
+            f"{_named(job)} has not finished within {seconds(limit.total_seconds())}: it is"
             f" {job['status']} and goes on;"
-            f" `penstock show {job['id']}` tells how.{_nobody(job)}"
+            f" `penstock show {job['id']}` shows it.{_nobody(job)}"
         )
     elif not as_json:
         _print_end(job)
@@ -237,7 +241,7 @@ def _report_end(job: dict[str, Any], limit: timedelta | None, *, as_json: bool) 
 
 
 def _print_end(job: dict[str, Any]) -> None:
-    """The result to standard output; of a batch results in order, and why some have none."""
+    """Print the result, or a batch's results in order, to standard output; errors to the other."""
     jobs, has_succeeded = job.get("items", [job]), job["status"] == JobStatus.SUCCEEDED
     if "items" in job:
         print_error(

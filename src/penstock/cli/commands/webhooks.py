@@ -1,4 +1,4 @@
-"""`penstock webhooks`: messages about ended jobs, once more, and what they are signed with."""
+"""`penstock webhooks`: show and resend messages about finished jobs, and print their secrets."""
 
 from typing import Annotated
 from uuid import UUID
@@ -13,7 +13,7 @@ from penstock.security.roots import read_roots
 from penstock.security.signature import of_functions, of_webhooks
 
 app = typer.Typer(
-    name="webhooks", help="Show messages about ended jobs.", invoke_without_command=True
+    name="webhooks", help="Show messages about finished jobs.", invoke_without_command=True
 )
 
 COLUMNS = (
@@ -30,7 +30,7 @@ COLUMNS = (
 
 @app.callback()
 def webhooks(context: typer.Context, *, as_json: Json = False) -> None:
-    """Show messages about ended jobs, the newest first."""
+    """Show messages about finished jobs, the newest first."""
     if context.invoked_subcommand is None:
         show(as_json=as_json)
 
@@ -39,14 +39,19 @@ def webhooks(context: typer.Context, *, as_json: Json = False) -> None:
 def show(
     *,
     status: Annotated[
-        str | None, typer.Option(help="Only those pending, delivered or given_up.")
+        str | None,
+        typer.Option(help="Only messages in this state: pending, delivered or given_up."),
     ] = None,
-    job: Annotated[UUID | None, typer.Option(metavar="ID", help="Only those of this job.")] = None,
-    account: Annotated[str | None, typer.Option(help="Only those of this account's jobs.")] = None,
+    job: Annotated[
+        UUID | None, typer.Option(metavar="ID", help="Only messages of this job.")
+    ] = None,
+    account: Annotated[
+        str | None, typer.Option(help="Only messages of this account's jobs.")
+    ] = None,
     limit: Annotated[int, typer.Option(min=1, max=1000, help="How many at most.")] = 20,
     as_json: Json = False,
 ) -> None:
-    """List messages about ended jobs, the newest first."""
+    """List messages about finished jobs, the newest first."""
     messages = call_engine(
         lambda engine: engine.webhooks.list(owner=account, job=job, status=status, limit=limit)
     )
@@ -59,7 +64,7 @@ def replay(
     *,
     as_json: Json = False,
 ) -> None:
-    """Send a message once more, under the same id."""
+    """Send a message again, under the same id."""
     answer(
         call_engine(lambda engine: engine.webhooks.replay(webhook)),
         lambda message: f"Webhook {webhook} will be sent to {message['url']} again.",
@@ -71,17 +76,17 @@ def replay(
 def secret(
     *,
     account: Annotated[
-        str | None, typer.Option(help="Of the addresses that this account's jobs name.")
+        str | None, typer.Option(help="For the addresses that this account's jobs name.")
     ] = None,
     functions: Annotated[
-        bool, typer.Option("--functions", help="Of calls to functions, and of their callbacks.")
+        bool, typer.Option("--functions", help="For calls to functions, and their callbacks.")
     ] = False,
     as_json: Json = False,
 ) -> None:
-    """Print what a receiver checks signatures with: `webhook =` of a kind, unless said otherwise.
+    """Print the secret with which a receiver checks signatures.
 
-    Give it to that receiver only. While PENSTOCK_SECRET is exchanged there are two, the new one
-    first; messages carry a signature by each.
+    By default that of `webhook =` of kinds. Give it to that receiver only. While PENSTOCK_SECRET is
+    being replaced there are two, the new one first; messages carry a signature by each.
     """
     if functions and account is not None:
         raise Invalid("give --account or --functions", code="invalid_option", field="functions")

@@ -1,1 +1,1 @@
-"""What every command shares: opening the database, and printing for people or as JSON."""
+"""Shared by all commands: opening the database, and printing text or JSON."""

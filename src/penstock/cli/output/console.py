@@ -1,4 +1,4 @@
-"""What commands share: settings, options, a database to work on, and printing for two readers."""
+"""Shared by all commands: settings, options, the database, and output as text or JSON."""
 
 import asyncio
 import inspect
@@ -33,8 +33,8 @@ from penstock.engine.queues import Circuits, Queues
 from penstock.engine.webhooks import Webhooks
 
 FAILED, WRONG_USE, INTERRUPTED = 1, 2, 130
-# Where the demo's embedded database lies, in the folder of all others: apps that are written in the
-# same folder may use the same names.
+# The demo's embedded database has its own folder, inside of PENSTOCK_HOME: apps that are written in
+# the same working folder may use the same names.
 DEMO = "demo"
 
 Json = Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")]
@@ -45,7 +45,7 @@ _Connect = Callable[[Settings], AbstractAsyncContextManager[asyncpg.Connection]]
 
 
 def taking(options: Iterable[Option]) -> Callable[[Command], Command]:
-    """Give a command these options; it gets them as keyword arguments, None where not given."""
+    """Give a command these options; it gets them as keyword arguments, None if not given."""
 
     def decorate(command: Command) -> Command:
         signature = inspect.signature(command)
@@ -81,7 +81,7 @@ def _help(option: Option) -> Any:
 
 
 class CommandEngine:
-    """The parts of the engine that commands use, on the one connection that a command needs."""
+    """The parts of the engine that commands use, on a command's single connection."""
 
     def __init__(self, conn: asyncpg.Connection) -> None:
         self.fetch = fetching(conn)
@@ -98,12 +98,12 @@ class CommandEngine:
 
 
 def settings() -> Settings:
-    """Of this process and its working folder."""
+    """Read the settings of this process and its working folder."""
     return Settings.from_environment(os.environ, Path.cwd())
 
 
 def database() -> Settings:
-    """Where a command without an app looks: into the demo, if there is nothing else here."""
+    """Return the database of a command without an app: the demo's, if there is no other one."""
     current = settings()
     demo = current.home / DEMO
     has_own = current.dsn is not None or (current.home / "postgres").exists()
@@ -111,7 +111,7 @@ def database() -> Settings:
 
 
 def with_connection(connect: _Connect, work: Callable[[asyncpg.Connection], Awaitable[_T]]) -> _T:
-    """Run `work` on one connection, from a command that is an ordinary function."""
+    """Run `work` on one connection, from a blocking function."""
 
     async def run() -> _T:
         async with connect(database()) as conn:
@@ -132,9 +132,9 @@ def call_engine(work: Callable[[CommandEngine], Awaitable[_T]]) -> _T:
 
 
 def answer(value: _T, text: Callable[[_T], str | Sequence[Text]], *, as_json: bool) -> None:
-    """Print what a command found or did: as JSON for programs, or as `text` puts it for people.
+    """Print the answer of a command: as JSON for programs, or as `text` formats it for people.
 
-    It is written out at once: a program that reads it may act on it while the command runs on.
+    It is flushed at once: a program that reads it may act on it while the command runs on.
     """
     if as_json:
         print_json(value)
@@ -160,7 +160,7 @@ def json_text(value: Any, *, indent: int | None = None) -> str:
     return text.translate(_ESCAPED)
 
 
-# Characters that JSON may hold as they are, and a terminal may take for commands.
+# Characters that JSON may contain unescaped, and that a terminal may interpret as commands.
 _ESCAPED = {code: f"\\u{code:04x}" for code in range(0x7F, 0xA0)}
 
 

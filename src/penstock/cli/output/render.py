@@ -1,6 +1,6 @@
-"""Text for people: tables that fit the terminal, statuses in colour.
+"""Text for people: tables that fit the terminal, states in colour.
 
-Where output is no terminal (a pipe, a file) there are no colours and nothing is cut off.
+If output is not a terminal (a pipe, a file), there are no colours and nothing is cut off.
 """
 
 import sys
@@ -30,11 +30,11 @@ _GAP = "  "
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """A column of a table; on a narrow terminal some give way.
+    """A column of a table. On a narrow terminal, some columns are cut or left out.
 
-    value   what a row has in it: the row's key, or a function of the row
-    least   it may be cut down to so many characters
-    drop    it may be left out; the highest number goes first
+    value   the key of its value in a row, or a function of the row
+    least   the column may be cut to this many characters
+    drop    the column may be left out; the highest number is left out first
     """
 
     title: str
@@ -45,19 +45,19 @@ class Column:
 
 
 def stdout() -> Console:
-    """Standard output, made when needed: it may be another one later."""
+    """Return a console on standard output; not kept, since `sys.stdout` may be replaced."""
     if sys.stdout.isatty():
         return Console(highlight=False)
     return Console(highlight=False, color_system=None, force_terminal=False, soft_wrap=True)
 
 
 def terminal_width() -> int | None:
-    """How wide a line may be; None where output is no terminal."""
+    """Return how wide a line may be; None if output is not a terminal."""
     return stdout().width if sys.stdout.isatty() else None
 
 
 def clean(value: Any) -> str:
-    """A text that cannot move the cursor or break the line, whoever wrote it."""
+    """Return the text without control characters, which could move the cursor or break lines."""
     if value is None or value == "":
         return NOTHING
     return "".join(char if char.isprintable() else " " for char in str(value))
@@ -66,7 +66,7 @@ def clean(value: Any) -> str:
 def table(
     columns: Sequence[Column], rows: Iterable[Any], *, none: str = "", width: int | None
 ) -> list[Text]:
-    """Titles, then rows; without a width, as wide as it needs. `none` where there are no rows."""
+    """Return titles and rows as lines, or `none` without rows; without `width`, nothing is cut."""
     cells = [[clean(_value(column, row)) for column in columns] for row in rows]
     if not cells and none:
         return [Text(none, end="")]
@@ -84,7 +84,7 @@ def table(
 
 
 def listing(columns: Sequence[Column], none: str) -> Callable[[Iterable[Any]], list[Text]]:
-    """What shows rows as a table that fits the terminal, or says that there are none."""
+    """Return a function that formats rows as a table for the terminal; without rows as `none`."""
     return lambda rows: table(columns, rows, none=none, width=terminal_width())
 
 
@@ -95,7 +95,7 @@ def _value(column: Column, row: Any) -> Any:
 def _fitted(
     columns: Sequence[Column], sizes: list[int], shown: list[int], width: int
 ) -> tuple[list[int], list[int]]:
-    """Leave out and cut what gives way until the rest fits."""
+    """Leave out columns and cut others until the table fits."""
 
     def excess() -> int:
         return sum(sizes[n] for n in shown) + len(_GAP) * (len(shown) - 1) - width
@@ -133,14 +133,14 @@ def _line(
 
 
 def print_lines(lines: Iterable[Text]) -> None:
-    """To standard output, in its own width and colours."""
+    """Print lines to standard output, in its width and colours."""
     console = stdout()
     for line in lines:
         console.print(line, soft_wrap=True, end="\n")
 
 
 def facts(pairs: Iterable[tuple[str, Any]]) -> list[Text]:
-    """Lines about one thing: what each fact is called, and what it is."""
+    """Return lines of names and values about one thing."""
     return [
         Text.assemble(
             (f"{name:<12}", "bold"),

@@ -1,4 +1,4 @@
-"""Waiting for a job, with a bar at a terminal, and the reason while nothing moves."""
+"""Wait for a job, with a progress bar at a terminal, and say why it does not start."""
 
 import asyncio
 import math
@@ -13,7 +13,7 @@ import typer
 from rich.console import Console
 from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
-from penstock.base.wording import number, queue_position
+from penstock.base.wording import count, number, queue_position
 from penstock.cli.commands.jobs import stage
 from penstock.cli.output.render import clean
 from penstock.engine.queries.eta import settled
@@ -21,7 +21,7 @@ from penstock.engine.queries.lists import Lists
 from penstock.engine.states import FINISHED, JobStatus
 
 FIRST_SECONDS, LAST_SECONDS, GROWTH = 0.05, 0.5, 1.3
-# A worker that is there has begun by then, unless it has other work.
+# An idle worker has started the job by then.
 EXPLAIN_SECONDS = 3.0
 
 Reads = Callable[[UUID], Awaitable[Mapping[str, Any]]]
@@ -33,11 +33,11 @@ async def until_finished(
     its_id: UUID,
     limit: timedelta | None = None,
 ) -> Mapping[str, Any]:
-    """The job (or the batch) as it ended, or as it is when the limit is over.
+    """Wait until a job or batch has finished or the limit is over; return it as it is then.
 
-    The end of the waiting does not stop the job; it is said how to follow it.
+    The job goes on after that. After Ctrl-C, a line says how to follow it.
     """
-    # On the other stream than the result: a pipe gets the result alone.
+    # The bar is on standard error, so that a pipe gets the result alone.
     console = Console(stderr=True)
     bar = Progress(
         SpinnerColumn(),
@@ -70,7 +70,7 @@ async def until_finished(
                     notes.append(clean(job["staleness"]["message"]))
                 was_stale = job["staleness"] is not None
                 for note in filter(None, notes):
-                    # Through the bar, which is on the same stream.
+                    # By the bar's console, since both write to the same stream.
                     console.print(note, highlight=False, markup=False, soft_wrap=True)
                 await asyncio.sleep(min(pause, most - waited))
                 pause = min(pause * GROWTH, LAST_SECONDS)
@@ -81,7 +81,7 @@ async def until_finished(
 
 
 def _as_one(batch: Mapping[str, Any]) -> dict[str, Any]:
-    """A batch as if it were a job: the first that lives speaks for all of them."""
+    """Return a batch in the form of a job: its first live job stands for the others."""
     live = [job for job in batch["items"] if job["status"] not in FINISHED]
     stale = [job["staleness"] for job in live if job["staleness"]]
     own = {name: batch[name] for name in ("status", "position", "eta_seconds", "progress")}
@@ -89,7 +89,7 @@ def _as_one(batch: Mapping[str, Any]) -> dict[str, Any]:
 
 
 async def _why_queued(lists: Lists, job: Mapping[str, Any]) -> str | None:
-    """What keeps it from being started, or how long it has to wait, where that is known."""
+    """Say what keeps a job from starting, or how long it will wait, if that is known."""
     match job["waiting_for"]:
         case "paused" | "circuit_open" | "rate_limit":
             return await _why_stopped(lists, job)
@@ -102,8 +102,12 @@ async def _why_queued(lists: Lists, job: Mapping[str, Any]) -> str | None:
             )
         case "backoff":
             why = clean((job["error"] or {}).get("message") or "it failed")
-            used = f"{job['failures']} of {job['max_attempts']} attempts are used"
-            return f"Its last start failed ({why}): {used}, the next is at {job['run_at']}."
+            times = f"{job['failures']} of {job['max_attempts']} times"
+            attempts = count(job["attempt"], "attempt")
+            return (
+                f"Its last attempt failed ({why}): failed {times}, in {attempts}; the next is at"
+                f" {job['run_at']}."
+            )
     has_eta = job["status"] == JobStatus.QUEUED and job["eta_seconds"]
     return f"{queue_position(job['position'], job['eta_seconds'])}." if has_eta else None
 
@@ -115,13 +119,11 @@ async def _why_stopped(lists: Lists, job: Mapping[str, Any]) -> str | None:
     if not queue["paused"]:
         return None
     reason = f" ({clean(queue['paused_reason'])})" if queue["paused_reason"] else ""
-    return (
-        f"Queue {queue['name']} is paused{reason}: `penstock resume {queue['name']}` lets it go on."
-    )
+    return f"Queue {queue['name']} is paused{reason}: `penstock resume {queue['name']}` resumes it."
 
 
 def _shown(job: Mapping[str, Any], eta: float | None = None) -> dict[str, Any]:
-    """What the bar shows: position or stage, and how much is done where that is known."""
+    """Return the bar's texts: position or stage, and how much is done if that is known."""
     progress = job["progress"] or {}
     done, total = progress.get("done"), progress.get("total")
     of_total = "" if total is None else f"/{number(total)}"

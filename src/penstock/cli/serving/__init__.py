@@ -1,1 +1,1 @@
-"""Running the HTTP API as a process: sockets, uvicorn, signals, several processes, the demo."""
+"""The HTTP API as a process: sockets, uvicorn, signals, several processes, the demo."""

@@ -1,7 +1,7 @@
-"""The demo of `penstock dev`: API, dashboard and a page at /demo here, five systems beside.
+"""The demo of `penstock dev`: API, dashboard and the page /demo in this process, and five systems.
 
-The systems are the example apps. What runs them is `demo.stage`, among them: here is only how it is
-found, and the addresses.
+The systems are the example apps. `demo.stage`, in the folder of the examples, runs them. This
+module finds that folder and chooses the addresses.
 """
 
 import importlib
@@ -21,16 +21,16 @@ if TYPE_CHECKING:
     from penstock.base.settings import Settings
     from penstock.client.app import Penstock
 
-# What they need beside the server's own.
+# Packages that the systems need, besides those of the server.
 _NEEDED = ("fastapi", "httpx")
 _LARGEST_PORT = 65_535
 
 Greet = Callable[["Penstock", str, str, dict[str, str]], None]
-"""Of the app, its address, the database's, and those of the systems."""
+"""Called with the app, its address, the database's, and those of the systems."""
 
 
 def find_folder() -> Path | None:
-    """The examples: in an installed package inside of it, in a checkout beside `src`."""
+    """Return the folder of the examples: in an installed package, or beside `src` in a checkout."""
     package = Path(penstock.__file__).resolve().parent
     for folder in (package / "examples", package.parent.parent / "examples"):
         if (folder / "demo" / "stage.py").exists():
@@ -39,19 +39,19 @@ def find_folder() -> Path | None:
 
 
 def why_not(folder: Path | None, settings: "Settings") -> str | None:
-    """A sentence about what keeps the five systems away; None: nothing."""
+    """Say why the five systems cannot run; None if they can."""
     if settings.dsn is not None:
         return "PENSTOCK_DSN names a database of yours, which they would fill"
     missing = [name for name in _NEEDED if importlib.util.find_spec(name) is None]
     if missing or folder is None:
         what = ", ".join(missing) or "the examples"
-        return f"{what}: not installed here; pip install 'penstock[server]' brings it"
+        return f"{what}: not installed here; install with pip install 'penstock[server]'"
     return None
 
 
 def run(folder: Path, own: Path, host: str, port: int, greet: Greet) -> None:
-    """Until told to stop. `own`: the file with the kind that the demo has itself."""
-    # First of all places: modules of the working folder may have the same names.
+    """Run the demo until stopped. `own`: the file that declares the demo's own kind."""
+    # At the front: modules of the working folder may have the same names.
     sys.path.insert(0, str(folder))
     stages = importlib.import_module("demo.stage")
     setting = importlib.import_module("demo.setting")
@@ -75,7 +75,7 @@ def run(folder: Path, own: Path, host: str, port: int, greet: Greet) -> None:
 
 
 def _listen_near(host: str, port: int) -> socket.socket:
-    """That port, or any where it is taken."""
+    """Listen at that port, or at any other if it is taken."""
     try:
         return serving.listen(host, port if port <= _LARGEST_PORT else 0)
     except Misconfigured:

@@ -1,4 +1,4 @@
-"""The event loop of a command that runs until a signal stops it, and its signals."""
+"""The event loop and the signals of a command that runs until it is stopped."""
 
 import asyncio
 import importlib.util
@@ -9,14 +9,14 @@ from contextlib import contextmanager
 from typing import Any, TypeVar
 
 BY_SIGNAL = 128
-"""What a shell adds to the number of the signal that ended a program."""
+"""A shell adds this to the number of the signal that killed a program."""
 STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 _T = TypeVar("_T")
 
 
 def run_loop(work: Coroutine[Any, Any, _T]) -> _T:
-    """Run a coroutine in a loop of its own: uvloop's, where that is installed."""
+    """Run a coroutine in a new event loop: uvloop's, if that is installed."""
     factory: Callable[[], asyncio.AbstractEventLoop] | None = None
     if importlib.util.find_spec("uvloop") is not None:
         import uvloop
@@ -30,9 +30,9 @@ def run_loop(work: Coroutine[Any, Any, _T]) -> _T:
 def stop_signals(
     on_signal: Callable[[int], object], *, life: int | None = None
 ) -> Iterator[list[int]]:
-    """Call `on_signal` with the number of signals so far, at each SIGTERM or SIGINT; which came.
+    """Call `on_signal` at each SIGTERM or SIGINT, with the count so far; yield the list of them.
 
-    The end of the pipe `life` counts as a SIGTERM: the process that started this one is gone.
+    The end of the pipe `life` counts as a SIGTERM: the process that started this one has exited.
     """
     loop = asyncio.get_running_loop()
     received: list[int] = []

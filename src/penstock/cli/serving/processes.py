@@ -1,8 +1,8 @@
 """Processes of this program that inherit a socket: several at once, or one after another.
 
-`serve --processes` starts several on one address, replaces those that end, and ends them together.
-`dev --reload` starts the app in a process of its own, and anew when its code changes: the address
-and a use of the embedded database are this process's, and outlive that.
+`serve --processes` starts several on one address, replaces those that exit, and stops them
+together. `dev --reload` starts the app in a child process, and restarts it when its code changes;
+this process keeps the socket and the embedded database meanwhile.
 """
 
 import logging
@@ -27,35 +27,35 @@ if TYPE_CHECKING:
 
 WATCHED = (".py", ".toml", ".env")
 _POLL_SECONDS = 0.05
-# A process that ends is replaced, but not in a loop without a pause.
+# The shortest time between two starts of a process that keeps exiting.
 _PAUSE_SECONDS = 1.0
-# How long processes may take to leave before they are killed: jobs end or are released within this.
+# After this time to leave, processes are killed. It suffices to finish or release their jobs.
 _LEAVE_SECONDS = 15.0
 _FILES_SECONDS = 0.25
-# Folders that hold no code of the app's own; hidden ones are left out, too.
+# Folders without code of the app; hidden folders are ignored, too.
 _FOREIGN = ("node_modules", "__pycache__", "site-packages", "venv")
 
 _log = logging.getLogger("penstock.serve")
 
 
 class _Parent:
-    """`words`: the command line of each process, to which what it inherits is added."""
+    """Starts processes with the command line `words`, to which the inherited numbers are added."""
 
     def __init__(self, words: Sequence[str], sock: socket.socket) -> None:
         self._words = words
         self._sock = sock
-        # Never written to: its end tells the processes that we are gone, whatever ended us.
+        # Never written to: when this process exits, for any reason, the children read its end.
         self._life, self._held = os.pipe()
         self._is_stopping = False
 
     def _start(self, ready: int, *more: int) -> "subprocess.Popen[bytes]":
-        """Start a process, which writes a byte to the pipe `ready` when it serves."""
+        """Start a process that writes a byte to the pipe `ready` when it serves."""
         inherited = (self._sock.fileno(), self._life, ready)
         numbers = ",".join(map(str, (*inherited, *more)))
-        return subprocess.Popen(  # noqa: S603  # ourselves
+        return subprocess.Popen(  # noqa: S603  # this program
             [sys.executable, "-m", "penstock", *self._words, "--inherit", numbers],
             pass_fds=inherited,
-            # A Ctrl-C is for us: we pass it on, and once.
+            # A terminal would send Ctrl-C to all processes; this one passes it on, once.
             start_new_session=True,
         )
 
@@ -79,7 +79,7 @@ def _pipe() -> tuple[int, int]:
 
 
 def _end(process: "subprocess.Popen[bytes]", deadline: float) -> None:
-    """Wait until a process that is to leave has left; after the deadline it is killed."""
+    """Wait until a process has exited; kill it after the deadline."""
     try:
         process.wait(max(0.0, deadline - time.monotonic()))
     except subprocess.TimeoutExpired:
@@ -91,7 +91,7 @@ def _end(process: "subprocess.Popen[bytes]", deadline: float) -> None:
 class _Child:
     process: "subprocess.Popen[bytes]"
     ready: int
-    """A byte comes here when it serves."""
+    """The pipe from which a byte is read when it serves."""
     is_ready: bool = False
     is_leaving: bool = False
     began: float = field(default_factory=time.monotonic)
@@ -102,7 +102,7 @@ class _Child:
                 self.is_ready = os.read(self.ready, 1) != b""
 
     def leave(self) -> None:
-        """Ask it to leave; when it is asked again, it leaves at once."""
+        """Ask it to stop; when asked again, it stops at once."""
         self.is_leaving = True
         self.process.terminate()
 
@@ -116,7 +116,7 @@ class Children(_Parent):
         self._children: list[_Child] = []
 
     def run(self, on_ready: Callable[[], None]) -> int:
-        """Until told to stop; the exit code: 0, or that of a child that could not start."""
+        """Run until stopped; return 0, or the exit code of a child that could not start."""
         with self._until_signal():
             return self._watch(on_ready)
 
@@ -153,7 +153,7 @@ class Children(_Parent):
         self._children.append(_Child(process, ready))
 
     def _replace(self, child: _Child, code: int) -> None:
-        _log.warning("a server process ended with code %d; another takes its place", code)
+        _log.warning("a server process exited with code %d; another one replaces it", code)
         self._children.remove(child)
         os.close(child.ready)
         time.sleep(max(0.0, child.began + _PAUSE_SECONDS - time.monotonic()))
@@ -163,7 +163,7 @@ class Children(_Parent):
     def _end_all(self) -> None:
         deadline = time.monotonic() + _LEAVE_SECONDS
         for child in self._children:
-            if not child.is_leaving:  # one may have been about to start when the signal came
+            if not child.is_leaving:  # it may have been started after the signal
                 child.leave()
         for child in self._children:
             _end(child.process, deadline)
@@ -174,7 +174,7 @@ Files = dict[Path, tuple[int, int]]
 
 
 def app_files(folder: Path) -> Files:
-    """Every file of the app's code, with the moment it was written and its size."""
+    """Return every file of the app's code, with its modification time and size."""
     files: Files = {}
     for parent, folders, names in os.walk(folder):
         folders[:] = [
@@ -185,19 +185,19 @@ def app_files(folder: Path) -> Files:
             and not (Path(parent) / name / "pyvenv.cfg").exists()
         ]
         for path in (Path(parent) / name for name in names if name.endswith(WATCHED)):
-            with suppress(OSError):  # it went in this moment
+            with suppress(OSError):  # it was removed meanwhile
                 state = path.stat()
                 files[path] = (state.st_mtime_ns, state.st_size)
     return files
 
 
 def changed(before: Files, now: Files) -> list[Path]:
-    """Written, new or gone since."""
+    """Return the files that were changed, added or removed."""
     return sorted(path for path in before.keys() | now.keys() if before.get(path) != now.get(path))
 
 
 class Reloader(_Parent):
-    """The app in a process that starts anew when a file below the folder changes."""
+    """Runs the app in a process that is restarted when a file below the folder changes."""
 
     def __init__(self, words: Sequence[str], sock: socket.socket, folder: Path) -> None:
         super().__init__(words, sock)
@@ -206,28 +206,28 @@ class Reloader(_Parent):
         self._has_served = False
 
     def run(self) -> None:
-        """Until told to stop."""
+        """Run until stopped."""
         with self._until_signal():
             files = app_files(self._folder)
             while not self._is_stopping:
                 with suppress(BlockingIOError):
                     self._has_served = os.read(self._ready, 1) != b"" or self._has_served
-                # The first that serves prints the address, and how to sign in.
+                # The first process that serves prints the address and the sign-in link.
                 process = self._start(self._write, int(not self._has_served))
                 files = self._wait(process, files)
                 process.terminate()
                 _end(process, time.monotonic() + _LEAVE_SECONDS)
 
     def _wait(self, process: "subprocess.Popen[bytes]", before: Files) -> Files:
-        """For a change, or a signal to stop; the files that are there then.
+        """Wait for a change or a signal to stop; return the files as they are then.
 
-        A process that ends by itself, of a syntax error say, has printed why.
+        If the process exits, because of a syntax error for example, it has printed why.
         """
-        has_ended = False
+        has_exited = False
         while not self._is_stopping:
-            if not has_ended and process.poll() is not None:
-                has_ended = True
-                print_error("The app has ended; it starts again when a file changes.")
+            if not has_exited and process.poll() is not None:
+                has_exited = True
+                print_error("The app has exited; it starts again when a file changes.")
             files = app_files(self._folder)
             if paths := changed(before, files):
                 names = ", ".join(str(path.relative_to(self._folder)) for path in paths[:3])
@@ -239,7 +239,7 @@ class Reloader(_Parent):
 
 
 def reload(words: Sequence[str], sock: socket.socket, folder: Path, settings: "Settings") -> None:
-    """Keep the app running, and anew with each change below the folder, until told to stop."""
+    """Run the app until stopped, and restart it at each change below the folder."""
     with ExitStack() as held:
         if settings.dsn is None:
             embedded = Embedded.use(settings.home)

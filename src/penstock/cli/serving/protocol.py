@@ -1,11 +1,11 @@
-"""HTTP as uvicorn speaks it, with bounds on what a connection may take before and beside a request.
+"""uvicorn's HTTP protocol, with bounds on the time and memory of a connection.
 
-uvicorn waits for the head of a request, for its body and for a client that reads nothing for ever,
-keeps all of a head, and its parser copies what it has of a header with each piece that comes:
-whoever can connect could fill the memory, or keep the server from everything else (16 November
-2026: 12 MB of small headers took 270 MB, 200 MB of one header more than 90 s; 19 November: 12,000
-requests in one piece of 256 KB took 60 MB). What a body may hold is bounded where it is read
-(http/routing.py); here it is how long its connection lasts, also where nobody reads the body.
+uvicorn waits for ever for the head of a request, for its body and for a client that reads nothing.
+It keeps all of a head, and its parser copies the part of a header that it has with each piece that
+arrives. Any client could fill the memory or block the server (16 November 2026: 12 MB of small
+headers took 270 MB, 200 MB of one header more than 90 s; 19 November: 12,000 requests in one piece
+of 256 KB took 60 MB). The size of a body is bounded where it is read (http/routing.py). This module
+bounds how long its connection lasts, even if no route reads the body.
 """
 
 import asyncio
@@ -15,25 +15,25 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from penstock.http.middleware.limits import RESERVED_DESCRIPTORS, descriptors
 from penstock.http.routing import PROGRESS_BYTES, PROGRESS_SECONDS
 
-# The head of a request, or what follows the last piece of its body.
+# The head of a request, or the bytes after the last piece of its body.
 HEAD_BYTES = 64 * 1024
 # From the connection, or from its first byte, until a head is complete.
 HEAD_SECONDS = 30.0
 # Longer than the routes wait for a body: they answer before the connection is closed.
 BODY_SECONDS = PROGRESS_SECONDS + 5
-# What still comes of a body whose request has its answer is thrown away for so long.
+# When a request is answered before its body is complete, the rest is discarded for this long.
 LINGER_SECONDS = 5.0
-# A client that takes nothing of an answer for so long is given up.
+# A client that reads nothing of an answer for this long is disconnected.
 STALLED_SECONDS = 60.0
-# Requests that wait behind another one on their connection. Browsers send none.
+# Requests that may wait behind another one on their connection. Browsers send none.
 MOST_PIPELINED = 16
 
 _waiting: dict["BoundedProtocol", None] = {}
 """Connections without a request, the longest waiting first."""
 
 
-class TooManyRequests(Exception):  # noqa: N818  # ends the parsing, and then the connection
-    """More requests in a row than are kept."""
+class TooManyRequests(Exception):  # noqa: N818  # it ends the parsing, and then the connection
+    """A connection has more pipelined requests than allowed."""
 
 
 class BoundedProtocol(HttpToolsProtocol):
@@ -42,18 +42,18 @@ class BoundedProtocol(HttpToolsProtocol):
     _in_head = False
     _in_body = False
     _got_on = False
-    """Whether a head, a body or a message went on with what came last."""
+    """Whether the last data completed a head or a message, or added to a body."""
     _bytes = 0
-    """What came since."""
+    """How many bytes have come since."""
     _progress = 0
-    """What came of a body since its deadline was set."""
+    """How many bytes of a body have come since its deadline was set."""
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
         _waiting[self] = None
         self._expect(HEAD_SECONDS)
         if len(self.connections) > most_connections():
-            # Those with a request go on; the client of this one connects again when it has one.
+            # Connections with a request stay; this idle client connects again when it has one.
             longest = next(iter(_waiting))
             del _waiting[longest]
             longest.transport.abort()
@@ -131,11 +131,11 @@ class BoundedProtocol(HttpToolsProtocol):
 
     def _late(self, seconds: float) -> None:
         if self.flow.read_paused:
-            self._expect(seconds)  # it is we who do not read
+            self._expect(seconds)  # the server does not read at present: not the client's fault
         else:
             self.transport.close()
 
 
 def most_connections() -> int:
-    """How many connections leave descriptors for the database and files."""
+    """Return how many connections leave enough descriptors for the database and files."""
     return max(1, descriptors() - RESERVED_DESCRIPTORS)

@@ -1,4 +1,4 @@
-"""Running the HTTP API in this process: a socket, uvicorn on it, and how it is told to stop."""
+"""Run the HTTP API in this process: a socket, uvicorn on it, and signals that stop it."""
 
 import asyncio
 import errno
@@ -24,18 +24,18 @@ from penstock.worker.memory import settle_memory
 if TYPE_CHECKING:
     from penstock.client.app import Penstock
 
-# Open requests have so long to end; then the worker beside, if any, has given back what it ran.
+# How long open requests may take. By then a worker in this process has released its jobs.
 GRACEFUL_SECONDS = 8
-# After a restart thousands of streams come back in the same moment; the system may allow fewer.
+# After a restart, thousands of streams connect at once; the system may allow fewer.
 _BACKLOG = 8_192
 _MAPPED_BITS = 96
 Beside = Callable[[], AbstractAsyncContextManager[None]]
 Install = Callable[[Starlette], None]
-_EVERYWHERE = ("0.0.0.0", "::", "")  # noqa: S104  # to be known, not to be used
+_EVERYWHERE = ("0.0.0.0", "::", "")  # noqa: S104  # compared with only
 
 
 def listen(host: str, port: int) -> socket.socket:
-    """The address, taken before anything else is begun; 0 takes any port."""
+    """Listen at an address, before anything else is started; port 0 takes any."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     sock = socket.socket(family, socket.SOCK_STREAM)
     try:
@@ -45,9 +45,9 @@ def listen(host: str, port: int) -> socket.socket:
     except OSError as error:
         sock.close()
         hint = (
-            "Is a server running there already? --port takes another."
+            "Is a server running there already? Choose another port with --port."
             if error.errno == errno.EADDRINUSE
-            else "--host takes an address of this machine, --port one that you may use."
+            else "--host needs an address of this machine, --port a port that you may use."
         )
         raise Misconfigured(
             f"The address {host} port {port} cannot be used: {error.strerror or error}. {hint}"
@@ -56,7 +56,7 @@ def listen(host: str, port: int) -> socket.socket:
 
 
 def url_of(sock: socket.socket) -> str:
-    """Where this machine reaches it."""
+    """Return the URL at which this machine reaches the server."""
     host, port = sock.getsockname()[:2]
     if host in _EVERYWHERE:
         host = "127.0.0.1"
@@ -64,7 +64,7 @@ def url_of(sock: socket.socket) -> str:
 
 
 def with_mapped(networks: tuple[str, ...]) -> list[str]:
-    """These networks, also as a socket shows them that listens to both versions of IP."""
+    """Return the networks, also in the IPv6 form of a socket that listens to both versions."""
     written = []
     for network in map(ipaddress.ip_network, networks):
         written.append(str(network))
@@ -74,7 +74,7 @@ def with_mapped(networks: tuple[str, ...]) -> list[str]:
 
 
 class _Server(uvicorn.Server):
-    """One that leaves signals to us, and says when it is ready."""
+    """A uvicorn server without signal handlers, which calls back when it is ready."""
 
     def __init__(
         self,
@@ -89,13 +89,13 @@ class _Server(uvicorn.Server):
         self._on_stop = on_stop
 
     def stop(self, times: int) -> None:
-        """The first signal asks the server to leave, the second makes it."""
+        """Stop gracefully at the first signal, and at once at the second."""
         is_first = times == 1
         self.should_exit, self.force_exit = True, not is_first
         self._on_stop()
         if self.started:
             (leave if is_first else leave_now)(self._served)
-        first = "Stopping: open requests may end. Once more leaves at once."
+        first = "Stopping: open requests may finish. Once more stops at once."
         print_error(first if is_first else "Leaving now.")
 
     @contextmanager
@@ -104,7 +104,7 @@ class _Server(uvicorn.Server):
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets)
-        # The collector took more than half of a connect, looking through all that is loaded.
+        # The garbage collector took more than half of a connect, scanning all loaded modules.
         settle_memory()
         if not self.should_exit:
             self._on_ready()
@@ -121,17 +121,17 @@ def run(  # noqa: PLR0913  # all named
     on_stop: Callable[[], None] = lambda: None,
     life: int | None = None,
 ) -> None:
-    """Serve until told to stop.
+    """Serve until stopped.
 
-    `on_ready` gets the database's address; `beside` is entered before, and left at the end;
-    `install` adds routes; `on_stop` is called for each signal; `life` is a pipe whose end is ours.
+    `on_ready` gets the database's address. `beside` is entered before, and left at the end.
+    `install` adds routes. `on_stop` is called for each signal. The end of the pipe `life` stops it.
     """
-    read_roots(app.settings)  # refuses what is missing
+    read_roots(app.settings)  # fails now if a secret is missing
     raise_descriptors()
 
     async def serve() -> list[int]:
         try:
-            # Here and not in the server: what is wrong is a sentence for who started it.
+            # Here and not in the server, so that an error is one sentence at the terminal.
             await app.engine()
             served = api(app, base=url_of(sock), worker=worker, standing=True)
             install(served)
@@ -150,7 +150,7 @@ def run(  # noqa: PLR0913  # all named
 
 
 async def _until_stopped(beside: Beside, serve: Callable[[], Awaitable[list[int]]]) -> int:
-    """The exit code. Of a signal before there is a server that could stop: what was begun ends."""
+    """Serve and return the exit code. A signal before the server runs cancels the startup."""
     starting = asyncio.current_task()
 
     def cancel_start(_: int) -> None:
@@ -179,8 +179,8 @@ def _config(app: "Penstock", served: Starlette) -> uvicorn.Config:
         log_config=None,
         access_log=False,
         server_header=False,
-        # Without a name of a proxy nobody is believed: by default uvicorn believes 127.0.0.1,
-        # and a proxy there that passes on a client's own header.
+        # Without PENSTOCK_PROXIES, forwarded headers are ignored: uvicorn's default trusts
+        # 127.0.0.1, and with it a proxy there that passes on a client's own header.
         proxy_headers=bool(app.settings.proxies),
         forwarded_allow_ips=with_mapped(app.settings.proxies),
         timeout_graceful_shutdown=GRACEFUL_SECONDS,

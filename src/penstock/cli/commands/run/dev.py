@@ -1,4 +1,4 @@
-"""`penstock dev`: everything for a developer, on the embedded database."""
+"""`penstock dev`: API, dashboard and worker in one process, on the embedded database."""
 
 import os
 import shlex
@@ -22,10 +22,10 @@ if TYPE_CHECKING:
     from penstock.client.app import Penstock
 
 _DEMO = Path(__file__).parents[2] / "demo.toml"
-# How the demo's file names the address of its model.
+# The variable in which the demo's file expects the address of its model.
 _MODEL = "PENSTOCK_DEMO_MODEL"
 _TOKENS_PER_SECOND = 12.0
-# A job that everybody can submit: of the demo, in a line that can be copied.
+# A job of the demo, for the example command that is printed.
 _EXAMPLE = ("feedback", '{"answer": "6 times 7 is 42"}')
 
 
@@ -43,17 +43,19 @@ def dev(  # noqa: PLR0913  # one per option
     port: Port = PORT,
     reload: Annotated[
         bool,
-        typer.Option("--reload", help="Start the app anew when a .py or .toml of it changes."),
+        typer.Option(
+            "--reload", help="Restart the app when one of its .py or .toml files changes."
+        ),
     ] = False,
     inherit: Annotated[str | None, typer.Option(hidden=True)] = None,
     as_json: Json = False,
 ) -> None:
-    """Run API, dashboard and worker until told to stop (Ctrl-C); without an app, the demo."""
+    """Run API, dashboard and worker until stopped (Ctrl-C); without an app, the demo."""
     require_extra()
     from penstock.cli.serving.serving import listen
 
     if inherit is not None:
-        # The app of a `dev --reload`, which holds the address and the database.
+        # The app's process of `dev --reload`; the parent process holds the socket and the database.
         number, *pipes, greets = (int(number) for number in inherit.split(","))
         with socket.socket(fileno=number) as sock:
             _run_app(app, sock, as_json=as_json, greets=bool(greets), pipes=pipes)
@@ -69,7 +71,7 @@ def dev(  # noqa: PLR0913  # one per option
 
 
 def _run_demo(host: str, port: int, *, as_json: bool) -> None:
-    """The five systems; without them one kind of job, and the model in this process."""
+    """Run the five systems; if they cannot run, one kind of job with a model in this process."""
     from penstock.cli.serving import demo
     from penstock.cli.serving.serving import listen
     from penstock.client.config.toml import load
@@ -99,11 +101,11 @@ def _run_demo(host: str, port: int, *, as_json: bool) -> None:
 
 
 def _move_home(settings: "Settings") -> None:
-    """Into a folder of the demo's own; git is told of neither, an app may use the outer one."""
+    """Use a separate folder for the demo: an app may use the outer one. Git ignores both."""
     home = settings.home / DEMO
     os.environ["PENSTOCK_HOME"] = str(home)
     if settings.dsn is None:
-        # Where it cannot be, the database's start says so better.
+        # If this fails, starting the database fails with a better message.
         with suppress(OSError):
             for folder in (settings.home, home):
                 make_home(folder)
@@ -124,7 +126,7 @@ def _run_app(
     greets: bool = True,
     pipes: Sequence[int] = (),
 ) -> None:
-    """`pipes` to the process that started this one: its end is ours, and it learns of our start."""
+    """Run an app. `pipes` lead to the parent: we exit when it does, and report that we serve."""
     from penstock.client.config.find import find_app
 
     app = find_app(name)
@@ -149,7 +151,7 @@ def _run(
     model: int | None = None,
     life: int | None = None,
 ) -> None:
-    """Serve an app with a worker; `greet` gets its address and the database's."""
+    """Serve an app with a worker; call `greet` with its address and the database's."""
     from penstock.cli.serving.serving import run, url_of
 
     @asynccontextmanager
@@ -183,7 +185,7 @@ async def _simulated(port: int) -> AsyncIterator[None]:
 
 
 async def _bring_up(settings: "Settings") -> None:
-    """The schema, on a server too: it is a developer's. The embedded one is brought up anyway."""
+    """Migrate the schema on a server, too, as it is a developer's; the embedded one always is."""
     if settings.dsn is not None:
         conn = await open_connection(settings.dsn)
         try:
@@ -201,7 +203,7 @@ def _greet(  # noqa: PLR0913  # all named
     sites: dict[str, str] | None = None,
     why: str | None = None,
 ) -> None:
-    """`sites`: of the five systems, if they run; `why`: if they should, and do not."""
+    """Print addresses and keys. `sites`: those of the five systems; `why` they do not run."""
     from penstock.dashboard.session import SignInTokens
     from penstock.security.roots import read_roots
 
@@ -210,7 +212,7 @@ def _greet(  # noqa: PLR0913  # all named
     make_link = SignInTokens(roots).make_link
     login = f"{url}/login?code={make_link()}"
     demo = f"{url}/login?code={make_link()}&next=demo" if sites else None
-    # A secret that was set is known to whoever set it; one that was made here is not yet.
+    # Print a secret that was generated here; one that was set is known already.
     secret = "" if app.settings.secrets else roots.first
     kinds = sorted(app.kinds)
     is_own = app.settings.dsn is None and (sites or why)
@@ -234,23 +236,23 @@ def _greet(  # noqa: PLR0913  # all named
     body = shlex.quote(f'{{"kind": "{kind}", "payload": {payload}}}')
     opening = (
         f"Open the demo (this link signs you in, once): {demo}\n"
-        f"The dashboard is a click away, or by a link of its own: {login}"
+        f"The dashboard is one click further, or at its own link: {login}"
         if demo
         else f"Open the dashboard (this link signs you in, once): {login}"
     )
     systems = ", ".join(f"{name} {address}" for name, address in (sites or {}).items())
-    find_home = f"Other commands find it so: PENSTOCK_HOME={shlex.quote(home or '')} penstock top"
+    find_home = f"Other commands find it with: PENSTOCK_HOME={shlex.quote(home or '')} penstock top"
     lines = [
         opening,
-        f"API and worker at {url}, its documents at {url}/docs.",
+        f"API and worker at {url}, documentation at {url}/docs.",
         *([f"The systems: {systems}."] if sites else []),
-        *([f"The five systems of the demo are not here: {why}."] if why else []),
+        *([f"The five systems of the demo do not run: {why}."] if why else []),
         f"The database: {place(dsn)}. Kinds of job: {', '.join(kinds)}.",
         *([find_home] if home else []),
         f"The operator's key: {key}",
         "Try:",
         f'  curl -H "Authorization: Bearer {key}" -d {body} {url}/v1/jobs',
-        "Ctrl-C ends everything.",
+        "Ctrl-C stops everything.",
     ]
     answer(
         always | {name: value for name, value in more.items() if value},

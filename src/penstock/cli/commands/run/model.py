@@ -1,4 +1,4 @@
-"""`penstock model`: a model to develop and test against, simulated or small and real."""
+"""`penstock model`: a simulated model, or a small real one, for development and tests."""
 
 import asyncio
 from pathlib import Path
@@ -26,7 +26,9 @@ def model(  # noqa: PLR0913  # one per option of the model
     host: Annotated[str, typer.Option(metavar="H", help="Address to listen at.")] = "127.0.0.1",
     port: Annotated[
         int,
-        typer.Option(metavar="P", min=0, max=_LARGEST_PORT, help="Ollama's own; 0 takes any."),
+        typer.Option(
+            metavar="P", min=0, max=_LARGEST_PORT, help="Port, by default Ollama's; 0 takes any."
+        ),
     ] = _OLLAMA_PORT,
     control: Annotated[
         int,
@@ -41,54 +43,54 @@ def model(  # noqa: PLR0913  # one per option of the model
         str, typer.Option(metavar="S", help="Time until the first token, like 0.5s.")
     ] = "0",
     tokens_per_second: Annotated[
-        float | None, typer.Option(metavar="N", help="Pace; as fast as it can, unless given.")
+        float | None, typer.Option(metavar="N", help="Speed; by default as fast as it can.")
     ] = None,
     tokens: Annotated[int, typer.Option(metavar="N", min=1, help="Length of an answer.")] = 40,
     slots: Annotated[int, typer.Option(metavar="N", min=1, help="Answers at once.")] = 1,
     max_queue: Annotated[
         int | None,
-        typer.Option(metavar="N", min=0, help="Who may wait for a slot; all, unless given."),
+        typer.Option(metavar="N", min=0, help="How many calls may wait; no limit by default."),
     ] = None,
     num_ctx: Annotated[
-        int, typer.Option(metavar="N", min=1, help="Tokens that a prompt may have.")
+        int, typer.Option(metavar="N", min=1, help="How many tokens a prompt may have.")
     ] = 4_096,
     names: Annotated[
         list[str] | None,
-        typer.Option("--name", metavar="NAME", help="A model there is; any, unless given."),
+        typer.Option("--name", metavar="NAME", help="A model that exists; by default every name."),
     ] = None,
     api_key: Annotated[
-        str | None, typer.Option(metavar="KEY", help="Ask for this key; 401 without.")
+        str | None, typer.Option(metavar="KEY", help="Require this key; 401 without.")
     ] = None,
     fault: Annotated[
         list[str] | None,
         typer.Option(
             metavar="NAME[:k=v,...]",
-            help="Begin with this fault, like status:code=503,times=3; may be repeated.",
+            help="Start with this fault, like status:code=503,times=3; may be repeated.",
         ),
     ] = None,
     log: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Add a line of JSON for each call.")
+        Path | None, typer.Option(metavar="FILE", help="Append a line of JSON for each call.")
     ] = None,
     real: Annotated[
         bool, typer.Option("--real", help="A small real model by llama.cpp: the extra `model`.")
     ] = False,
     gguf: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", help="Its file; else the one in PENSTOCK_HOME/model."),
+        typer.Option(metavar="FILE", help="Its file; by default the one in PENSTOCK_HOME/model."),
     ] = None,
     threads: Annotated[
         int, typer.Option(metavar="N", min=1, help="Threads of the real model.")
     ] = 1,
     as_json: Json = False,
 ) -> None:
-    """Answer like Ollama and OpenAI, and fail to order, until told to stop (SIGTERM, Ctrl-C)."""
+    """Answer like Ollama and OpenAI, with faults on request, until stopped (SIGTERM, Ctrl-C)."""
     from penstock.models.simulated.faults.orders import order_written
     from penstock.models.simulated.options import Options
 
     if tokens_per_second is not None and tokens_per_second <= 0:
         raise typer.BadParameter("must be more than 0.", param_hint="--tokens-per-second")
     if gguf is not None and not real:
-        raise typer.BadParameter("is for --real.", param_hint="--gguf")
+        raise typer.BadParameter("needs --real.", param_hint="--gguf")
     if real:
         given = {
             "--fault": bool(fault),
@@ -135,7 +137,7 @@ async def _serve(
     total, most = report["total"], report["most_at_once"]
     answer(
         {"calls": total, "most_at_once": most},
-        lambda _: f"Told to stop: {count(total, 'call')}, {most} at once at most.",
+        lambda _: f"Stopped by a signal: {count(total, 'call')}, at most {most} at once.",
         as_json=as_json,
     )
 
@@ -153,13 +155,13 @@ def _server(options: "Options", gguf: Path | None, threads: int) -> "Server":
 def _fetched() -> Path:
     from penstock.models.simulated.real.model import llama_cpp
 
-    llama_cpp()  # first: who lacks both is told of the larger thing
+    llama_cpp()  # first: if package and file are missing, the error is about the package
     folder = settings().home / "model"
     files = sorted(folder.glob("*.gguf"))
     if not files:
         raise Misconfigured(
-            f"There is no model file in {folder}. --gguf names one that is elsewhere; in a "
-            "checkout of Penstock `make model` fetches a small one."
+            f"There is no model file in {folder}. Name one with --gguf, or, in a checkout of "
+            "Penstock, fetch a small one with `make model`."
         )
     return files[0]
 

@@ -32,7 +32,7 @@ def serve(  # noqa: PLR0913  # one per option of the contract
         typer.Argument(
             metavar="APP",
             help="module:app, or a penstock.toml; without it, the penstock.toml of this folder, or "
-            "what the database knows: then payloads are checked when their jobs run.",
+            "the kinds in the database: then payloads are checked when their jobs run.",
         ),
     ] = None,
     *,
@@ -42,16 +42,16 @@ def serve(  # noqa: PLR0913  # one per option of the contract
         int,
         typer.Option(metavar="N", min=1, max=_MOST_PROCESSES, help="Processes on one address."),
     ] = 1,
-    worker: Annotated[bool, typer.Option("--worker", help="Run the app's jobs, too.")] = False,
+    worker: Annotated[bool, typer.Option("--worker", help="Also run the app's jobs.")] = False,
     inherit: Annotated[str | None, typer.Option(hidden=True)] = None,
     as_json: Json = False,
 ) -> None:
-    """Serve the HTTP API until told to stop (SIGTERM, Ctrl-C): open requests may end."""
+    """Serve the HTTP API until stopped (SIGTERM, Ctrl-C); open requests may finish first."""
     require_extra()
     from penstock.cli.serving.serving import listen, run, url_of
 
     if inherit is not None:
-        # One of several processes: the socket, and the pipes to the one that started it, are there.
+        # One of several processes: it inherits the socket, and pipes to its parent process.
         number, life, ready = (int(number) for number in inherit.split(","))
         with socket.socket(fileno=number) as sock:
             run(
@@ -81,12 +81,12 @@ def serve(  # noqa: PLR0913  # one per option of the contract
 
 
 def require_extra() -> None:
-    """A worker, or an app that only submits, needs nothing of it."""
+    """Refuse to serve without the extra `server`, which workers and plain submits do not need."""
     missing = [name for name in _EXTRA if importlib.util.find_spec(name) is None]
     if missing:
         raise Misconfigured(
-            f"The HTTP API needs {', '.join(missing)}, not installed here: "
-            "pip install 'penstock[server]' brings all of it."
+            f"The HTTP API needs {', '.join(missing)}, which is not installed here: "
+            "pip install 'penstock[server]' installs all it needs."
         )
 
 
@@ -115,7 +115,7 @@ def require_kinds(app: "Penstock", purpose: str = "to run") -> None:
 
 
 def _greet(url: str, dsn: str | None, processes: int, *, worker: bool, as_json: bool) -> None:
-    """Whoever reads this may call at once."""
+    """Print the address, when the server accepts requests."""
     where = None if dsn is None else place(dsn)
     known = {"url": url, "docs": f"{url}/docs", "processes": processes, "worker": worker}
     number = "" if processes == 1 else f", {processes} processes"

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from penstock.client.app import Penstock
     from penstock.worker.worker import Options, Ran
 
-# Each weighs as much as a program: no more than this, or than there are cores.
+# Each process needs the memory of a program: at most this many, or one per core if that is more.
 _PROCESSES = 4
 
 
@@ -33,36 +33,36 @@ def worker(  # noqa: PLR0913  # one per option of the contract
     *,
     once: Annotated[bool, typer.Option("--once", help="Run one job, if one is due.")] = False,
     max_jobs: Annotated[
-        int | None, typer.Option(metavar="N", min=1, help="Run N jobs at most, while some are due.")
+        int | None, typer.Option(metavar="N", min=1, help="Run at most N jobs, while some are due.")
     ] = None,
     daemon: Annotated[bool, typer.Option("--daemon", help="Run for ever; the default.")] = False,
     queues: Annotated[
-        str | None, typer.Option(metavar="A,B", help="Only these queues; all, unless given.")
+        str | None, typer.Option(metavar="A,B", help="Only these queues; all by default.")
     ] = None,
     concurrency: Annotated[
         int | None,
         typer.Option(
             metavar="N",
             min=1,
-            help="Jobs at once; unless given, 500 async ones and 32 in threads.",
+            help="Jobs at once; by default 500 async ones and 32 in threads.",
         ),
     ] = None,
     recycle_after: Annotated[
-        int | None, typer.Option(metavar="N", min=1, help="Start anew after N jobs.")
+        int | None, typer.Option(metavar="N", min=1, help="Restart after N jobs.")
     ] = None,
     poll: Annotated[
         str | None,
-        typer.Option(metavar="S", help="How often to look for work beside being told; 1s."),
+        typer.Option(metavar="S", help="How often to poll for work, besides wake-ups; 1s."),
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Run jobs until told to stop (SIGTERM, Ctrl-C): what runs may end, the rest goes back."""
+    """Run jobs until stopped (SIGTERM, Ctrl-C); running jobs may finish, late ones are released."""
     given = {"--once": once, "--max-jobs": max_jobs is not None, "--daemon": daemon}
     chosen = [name for name, is_given in given.items() if is_given]
     if len(chosen) > 1:
         raise typer.BadParameter(f"{' and '.join(chosen)} exclude one another.")
     if recycle_after is not None and (once or max_jobs is not None):
-        raise typer.BadParameter(f"{chosen[0]} ends by itself; --recycle-after is for --daemon.")
+        raise typer.BadParameter(f"{chosen[0]} is a bounded run; --recycle-after is for --daemon.")
     options: dict[str, Any] = {
         "max_jobs": 1 if once else max_jobs,
         "until_idle": once or max_jobs is not None,
@@ -78,7 +78,7 @@ def worker(  # noqa: PLR0913  # one per option of the contract
     names = None if queues is None else tuple(name.strip() for name in queues.split(","))
     if names is not None and not all(names):
         raise typer.BadParameter("must be names with commas between.", param_hint="--queues")
-    # Before there is a loop: the module may use one of its own while it is loaded.
+    # Before the loop: the module may run its own while it is imported.
     loaded = _find(app, names)
     ran = run_loop(_work(loaded, names, options, as_json=as_json))
     if isinstance(ran, int):
@@ -93,27 +93,27 @@ def worker(  # noqa: PLR0913  # one per option of the contract
     )
     if recycles:
         sys.stderr.flush()
-        # The same command line in the same process: a supervisor sees no end.
+        # The same command line in the same process, so a supervisor sees no exit.
         os.execv(sys.executable, [sys.executable, *sys.orig_argv[1:]])  # noqa: S606
 
 
 _WHY = {
-    "stopped": "told to stop",
+    "stopped": "stopped by a signal",
     "idle": "nothing more is due",
-    "max_jobs": "as many as were asked for",
+    "max_jobs": "the requested number",
 }
 
 
 def _find(name: str | None, queues: tuple[str, ...] | None) -> "Penstock":
-    """The app, which has handlers for these queues."""
+    """Return the app; refuse queues for which it has no handler."""
     from penstock.client.config.find import find_app
 
     app = find_app(name)
     known = _queues(app)
     if unknown := set(queues or ()) - set(known):
         raise typer.BadParameter(
-            f"{', '.join(sorted(unknown))}: no handler of the app waits there;"
-            f" it has {', '.join(known)}.",
+            f"{', '.join(sorted(unknown))}: the app has no handler for it;"
+            f" it has handlers for {', '.join(known)}.",
             param_hint="--queues",
         )
     return app
@@ -122,7 +122,7 @@ def _find(name: str | None, queues: tuple[str, ...] | None) -> "Penstock":
 async def _work(
     app: "Penstock", queues: tuple[str, ...] | None, options: dict[str, Any], *, as_json: bool
 ) -> "Ran | int":
-    """Run the app's jobs; the number of the signal, when a second one made it leave at once."""
+    """Run the app's jobs; return the signal's number if a second one made it leave at once."""
     from penstock.worker.memory import settle_memory
     from penstock.worker.worker import Options, Worker
 
@@ -140,16 +140,16 @@ async def _work(
             settle_memory()
 
         def stop(times: int) -> None:
-            """The first signal asks the worker to leave, the second makes it."""
+            """Stop gracefully at the first signal, and at once at the second."""
             if times == 1:
                 running.stop()
-                print_error("Stopping: what runs may end. Once more gives it back at once.")
+                print_error("Stopping: running jobs may finish. Once more releases them at once.")
             else:
                 running.stop_at_once()
-                print_error("Leaving now: what runs is given back.")
+                print_error("Leaving now: running jobs are released.")
 
         with stop_signals(stop) as received:
-            # Whoever reads this may send a signal at once.
+            # Here, since a reader of this line may send a signal at once.
             _greet(chosen, queues or _queues(app), dsn, as_json=as_json)
             ran = await running.run()
         return received[-1] if len(received) > 1 else ran
