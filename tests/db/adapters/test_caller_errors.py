@@ -21,25 +21,25 @@ from support.caller_connections import BORROWERS
 every_driver = pytest.mark.parametrize("driver", BORROWERS)
 
 CLOSED = (
-    "conn is closed, or has gone back to its pool: use it before that, inside the block that lends "
-    "it; nothing was written"
+    "conn is closed or was returned to its pool: use it inside the block that acquires it; nothing "
+    "was written"
 )
 ABORTED = (
-    "conn is in a transaction that an earlier statement, which failed, has aborted: roll it back, "
-    "or to a savepoint before that statement, and try again then; nothing was written"
+    "conn is in a transaction that a failed statement has aborted: roll it back, or roll back to a "
+    "savepoint before that statement, and try again; nothing was written"
 )
 READ_ONLY = (
-    "conn is read-only, and this writes: begin the transaction with READ WRITE, look whether "
+    "conn is read-only, and this call writes: begin the transaction with READ WRITE, check whether "
     "default_transaction_read_only is set, and connect to the primary if this server is a standby; "
     "nothing was written"
 )
 PREPARED = (
-    "conn holds a two-phase transaction that is prepared, which can only be committed or rolled "
-    "back: use it before tpc_prepare(); nothing was written"
+    "conn has a prepared two-phase transaction, which can only be committed or rolled back: use "
+    "conn before tpc_prepare(); nothing was written"
 )
 BUSY = (
-    "conn is at work on another statement, and a connection runs one at a time: await that one "
-    "first, or lend another connection; nothing was written"
+    "conn is running another statement, and a connection runs one at a time: await that one "
+    "first, or pass another connection; nothing was written"
 )
 
 

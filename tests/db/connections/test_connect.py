@@ -9,7 +9,7 @@ import pytest
 
 from penstock.base.settings import Settings
 from penstock.db.connections.connect import _explained, connect, connect_ready, open_connection
-from penstock.db.connections.display_address import place
+from penstock.db.connections.display_address import display_address
 from penstock.db.connections.driver_errors import fetching
 from penstock.db.connections.pool import open_pool
 from penstock.errors import Misconfigured, SchemaMismatch, Unavailable
@@ -23,16 +23,16 @@ SECRET = "open-sesame"  # noqa: S105  # nobody's
     [
         (f"postgresql://u:{SECRET}@db.example:5433/jobs", "db.example:5433/jobs"),
         (f"postgres://u:{SECRET}@a,b:1/jobs?password={SECRET}", "a,b:1/jobs"),
-        (f"postgresql://u:x@{SECRET}/y@db.example/jobs", "the address that was given"),
-        (f"postgresql://u:{SECRET}#y@db.example/jobs", "the address that was given"),
-        (f"postgresql://u:{SECRET}@[::1/jobs", "the address that was given"),
-        (f"host=db.example password={SECRET}", "the address that was given"),
+        (f"postgresql://u:x@{SECRET}/y@db.example/jobs", "the given address"),
+        (f"postgresql://u:{SECRET}#y@db.example/jobs", "the given address"),
+        (f"postgresql://u:{SECRET}@[::1/jobs", "the given address"),
+        (f"host=db.example password={SECRET}", "the given address"),
         ("postgresql://u@/jobs?host=/run/postgresql&port=5432", "/run/postgresql, database jobs"),
         ("postgresql:///jobs", "the default host, database jobs"),
     ],
 )
 def test_a_place_is_told_without_its_password(dsn: str, where: str) -> None:
-    assert place(dsn) == where
+    assert display_address(dsn) == where
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ import asyncpg
 import pytest
 
 from penstock.db.connections.connect import open_connection
-from penstock.db.connections.display_address import place
+from penstock.db.connections.display_address import display_address
 from penstock.db.connections.hosts import (
     HEAD_START_SECONDS,
     Host,
@@ -122,20 +122,20 @@ async def test_a_wrong_password_is_told_as_such_and_not_as_a_server_that_is_away
 
 
 async def test_where_none_takes_writes_each_says_why() -> None:
-    standby = Unavailable("b:2 is a standby, which takes no writes.")
+    standby = Unavailable("b:2 is a standby, which accepts no writes.")
     refused = ConnectionRefusedError(111, "refused")
     with pytest.raises(Unavailable) as raised:
         await first_of([A, B], answering(a=refused, b=standby), ask_all=True)
     assert str(raised.value) == (
-        "None of the servers takes writes: a:1: Connection refused; b:2 is a standby, which takes"
-        " no writes."
+        "None of the servers accepts writes: a:1: Connection refused; b:2 is a standby, which"
+        " accepts no writes."
     )
     assert raised.value.hint
 
 
 async def test_no_password_of_several_hosts_is_told() -> None:
     dsn = f"postgresql://u:{SECRET}@127.0.0.1:1,127.0.0.2:1/d"
-    assert place(dsn) == "127.0.0.1:1,127.0.0.2:1/d"
+    assert display_address(dsn) == "127.0.0.1:1,127.0.0.2:1/d"
     with pytest.raises(Unavailable, match="Connection refused") as raised:
         await open_connection(dsn)
     assert SECRET not in str(raised.value)
@@ -148,7 +148,7 @@ def test_an_old_timeline_is_refused_and_a_new_one_told(caplog: pytest.LogCapture
         assert not caplog.records
         admit(Role(is_standby=False, system=system, timeline=2), "b")
     assert "on timeline 2, it was on 1" in caplog.text
-    with pytest.raises(Unavailable, match="a is on timeline 1 of a database that was seen on 2"):
+    with pytest.raises(Unavailable, match="a is on timeline 1, but the database was already on 2"):
         admit(Role(is_standby=False, system=system, timeline=1), "a")
     # Another database, and one that tells nothing, are none of its business.
     admit(Role(is_standby=False, system=uuid4().int, timeline=1), "c")

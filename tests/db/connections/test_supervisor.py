@@ -45,7 +45,7 @@ async def test_a_loop_that_fails_is_named_in_the_log_and_started_again(
     await loops.stop()
     first, second = (record.getMessage() for record in caplog.records)
     assert first == "the writer waits for the database: Unavailable"
-    assert second.startswith("the writer failed and is started again: ValueError at ")
+    assert second.startswith("the writer failed and is restarted: ValueError at ")
     assert "secret" not in second
 
 

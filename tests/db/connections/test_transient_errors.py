@@ -54,7 +54,7 @@ async def test_a_transaction_of_the_apps_that_is_undone_is_to_be_run_again(
             with pytest.raises(RolledBack) as told:
                 await ready.jobs.submit(NewJob(kind="q"), conn=app.conn)
             assert told.value.code == "serialization_failure"
-            assert "run it again from its beginning" in str(told.value.hint)
+            assert "run all of it again" in str(told.value.hint)
             assert told.value.__cause__ is not None
             with pytest.raises(Invalid, match="roll it back") as aborted:
                 await ready.jobs.submit(NewJob(kind="q"), conn=app.conn)

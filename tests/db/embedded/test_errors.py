@@ -51,8 +51,8 @@ def small_disk(at: Path, options: str) -> Iterator[None]:
 
 def test_home_is_a_file(home: Path) -> None:
     home.touch()
-    assert f"{home} is a file where a folder is needed" in failure(home)
-    assert "is a file where a folder is needed" in failure(home / "below")
+    assert f"{home} is a file, but a folder is needed" in failure(home)
+    assert "is a file, but a folder is needed" in failure(home / "below")
 
 
 @needs_root
@@ -88,7 +88,7 @@ def test_data_of_another_version(made: Path) -> None:
 def test_a_data_folder_with_something_else_in_it(home: Path) -> None:
     (home / "postgres").mkdir(parents=True)
     (home / "postgres" / "letter.txt").touch()
-    assert "holds no Postgres data: move it away" in failure(home)
+    assert "holds no Postgres data: move it" in failure(home)
     assert not list(home.glob("postgres.new-*"))
 
 
@@ -107,7 +107,7 @@ def test_a_disk_that_fills_up_while_the_cluster_is_made(
     with small_disk(tmp_path / "disk", "size=30m"):
         message = failure(tmp_path / "disk" / "home")
         assert not list((tmp_path / "disk" / "home").glob("postgres*"))
-    assert "The disk is full: make room" in message
+    assert "The disk is full: free space" in message
 
 
 @needs_root
@@ -120,7 +120,7 @@ def test_a_disk_that_is_full_when_the_server_starts(tmp_path: Path) -> None:
             while True:
                 fill.write(b"0" * 2**20)
         message = failure(home)
-        assert "make room" in message
+        assert "free space" in message
         (disk / "fill").unlink()
         Embedded.use(home, settings=QUICK).leave()
 
@@ -167,7 +167,7 @@ def test_a_user_id_that_root_may_not_become(monkeypatch: pytest.MonkeyPatch) -> 
 
     monkeypatch.setattr(subprocess, "run", refuse)
     nobody = ServerUser(65534, 65534, lent=True)
-    with pytest.raises(EmbeddedFailed, match="does not let root become"):
+    with pytest.raises(EmbeddedFailed, match="does not let root switch to"):
         nobody.run(["true"])
 
 

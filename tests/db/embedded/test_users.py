@@ -132,7 +132,7 @@ def test_binaries_that_can_be_neither_reached_nor_copied(
     (bin_dir / "postgres").touch(mode=0o755)
     (bin_dir.parent / "share").mkdir()
     message = failure(home, bin_dir=bin_dir)
-    assert "cannot reach the binaries" in message
+    assert "cannot read the binaries" in message
     assert "run it as an ordinary user" in message
 
 
@@ -167,10 +167,10 @@ def test_a_socket_folder_that_may_be_someone_elses_is_refused(tmp_path: Path) ->
     folder = Server(home).socket.parent
     try:
         folder.chmod(0o755)
-        assert "belongs to someone else or is open to others" in failure(home)
+        assert "belongs to another user or is open to others" in failure(home)
         if ROOT:
             folder.chmod(0o700)
             os.chown(folder, pwd.getpwnam("nobody").pw_uid, -1)
-            assert "belongs to someone else or is open to others" in failure(home)
+            assert "belongs to another user or is open to others" in failure(home)
     finally:
         shutil.rmtree(folder)

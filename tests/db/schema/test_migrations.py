@@ -77,7 +77,9 @@ async def test_an_old_schema_is_refused_with_what_to_do(
     await migrations.up(conn, schema(ONE))
     with pytest.raises(SchemaMismatch, match="at migration 1 and this program needs 2: run `pen"):
         await version.require_served(conn, schema(TWO))
-    with pytest.raises(SchemaMismatch, match=r"functions .* not those of this program: run `pens"):
+    with pytest.raises(
+        SchemaMismatch, match=r"functions .* not the ones that this program needs: run `pens"
+    ):
         await version.require_served(conn, schema({**ONE, "functions/base/more.sql": "select 1;"}))
 
 

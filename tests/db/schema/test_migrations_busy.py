@@ -115,7 +115,7 @@ async def test_the_program_before_is_served_until_the_next_up(
     await version.admit(conn, one)
     assert caplog.messages == [
         (
-            "the schema is at migration 2, newer than this program, which wants 1:"
+            "the schema is at migration 2, newer than this program, which needs 1:"
             " fine during an upgrade, replace this program soon"
         )
     ]
@@ -144,7 +144,7 @@ async def test_on_the_way_back_the_newer_program_is_no_longer_served(
     await migrations.up(conn, third)
     await migrations.up(conn, two)
     assert (await version.require_served(conn, two)).is_current
-    with pytest.raises(SchemaMismatch, match=r"not those of this program.*migrate up"):
+    with pytest.raises(SchemaMismatch, match=r"not the ones that this program needs.*migrate up"):
         await version.require_served(conn, third)
     await migrations.up(conn, third)
     assert (await version.require_served(conn, two)).difference
