@@ -210,7 +210,7 @@ def admit(role: Role, where: str, *, compares: bool = False) -> None:
     _seen[role.system] = role.timeline
     if role.timeline > newest and not compares:
         _log.warning(
-            "a standby was promoted: the database changed to timeline %d, from %d. Commits that"
+            "a standby was promoted: the database is on timeline %d, it was on %d. Commits that"
             " only the old primary had are missing",
             role.timeline,
             newest,
