@@ -1,4 +1,4 @@
-"""Fixtures for every test: a database of its own, connections to it, and time that moves when told.
+"""Fixtures for every test: its own database, connections to it, and a clock that the test moves.
 
 pytest                    everything but storms, on the embedded Postgres
 pytest --postgres 15      on Debian's Postgres 15 instead
@@ -26,22 +26,22 @@ from support.connections import connections
 from support.shapes import Connect, Scale, T
 
 in_memory()
-# Where a machine asks Python not to keep bytecode, each of the hundreds of processes that tests
-# start would compile what it imports anew: half of the time that a server takes to start.
+# If a machine forbids Python to store bytecode, each of the hundreds of processes that tests start
+# would compile its imports again: half of the time that a server takes to start.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 sys.dont_write_bytecode = False
 
-# Databases answer when they answer; a red CI must be repeatable.
+# Databases have no fixed response times; a red CI must be repeatable.
 hypothesis.settings.register_profile("dev", max_examples=30, deadline=None)
 hypothesis.settings.register_profile("ci", max_examples=100, deadline=None, derandomize=True)
 hypothesis.settings.register_profile("nightly", max_examples=5_000, deadline=None)
 hypothesis.settings.load_profile("dev")
 
 FAULTS_SECONDS = 1_800
-# Of short forms: a red run must be repeatable.
+# The seed of tests in their short form: a red run must be repeatable.
 SEED = 20_261_116
-# xdist gives out whole files in this order. What takes long comes first, or one worker would be
-# left with it at the end while the other has nothing to do.
+# xdist distributes whole files in this order. Slow files come first, or one worker would run them
+# at the end while the other one is idle.
 LONG_FIRST = (
     *("journeys", "browser", "package", "deploy", "docs", "faults", "upgrade", "properties"),
     *("mutation", "membership", "execution", "reporting", "maintenance", "commands", "cli"),
@@ -84,7 +84,7 @@ def pytest_report_header(config: pytest.Config) -> str | None:
 def pytest_runtest_makereport(
     item: pytest.Item,
 ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    """What fails with a seed says how to repeat it."""
+    """Report the seed of a failed test, to repeat it."""
     report = yield
     if report.failed and "seed" in getattr(item, "fixturenames", ()):
         seed = _seed(item.config)
@@ -127,7 +127,7 @@ def _turn(item: pytest.Item) -> int:
 
 
 def pytest_collection_finish() -> None:
-    """The garbage collector leaves alone what is loaded: to look through it took 4% of all time."""
+    """Exclude loaded objects from garbage collection: traversing them took 4% of all time."""
     gc.collect()
     gc.freeze()
 
@@ -149,27 +149,27 @@ def database(request: pytest.FixtureRequest, cluster: Cluster) -> Iterator[str]:
     with cluster.database() as name:
         yield cluster.dsn(name)
         if request.node.get_closest_marker("unsound") is None:
-            cluster.disconnect(name)  # what a test left hanging would hold locks
+            cluster.disconnect(name)  # sessions that a test left open would hold locks
             assert_sound(cluster.dsn(name))
 
 
 @pytest.fixture
 def migrated(cluster: Cluster) -> Iterator[str]:
-    """The address of a fresh database as users get it, without the test clock."""
+    """The address of a fresh database without the test clock, as users have it."""
     with cluster.database(template=MIGRATED) as name:
         yield cluster.dsn(name)
 
 
 @pytest.fixture
 def blank(cluster: Cluster) -> Iterator[str]:
-    """The address of a fresh database without our schema."""
+    """The address of a fresh database without Penstock's schema."""
     with cluster.database(template=None) as name:
         yield cluster.dsn(name)
 
 
 @pytest.fixture
 async def connect(database: str) -> AsyncIterator[Connect]:
-    """A way to open more connections to the test's database; all are closed at the end."""
+    """A function that opens more connections to the test's database; all are closed at the end."""
     async with connections(database) as connect:
         yield connect
 
@@ -182,7 +182,7 @@ async def conn(connect: Connect) -> asyncpg.Connection:
 
 @pytest.fixture
 async def clock(connect: Connect) -> Clock:
-    """The hands of `penstock.clock()` in the test's database."""
+    """The controller of `penstock.clock()` in the test's database."""
     return Clock(await connect())
 
 
@@ -198,7 +198,7 @@ def scale(request: pytest.FixtureRequest) -> Scale:
 
 @pytest.fixture
 def seed(request: pytest.FixtureRequest) -> int:
-    """Of what a test leaves to chance; the same for all tests of a run."""
+    """The seed of random choices; the same for all tests of a run."""
     found = _seed(request.config)
     print(f"\nseed {found}")
     return found

@@ -167,22 +167,20 @@ def test_4_a_wrong_address_or_password(project: Project, database: str) -> None:
         where = f"{conn.info.host}, database {conn.info.dbname}"
     assert project.run("status", dsn=database.replace("penstock_owner", "stranger")) == refused(
         f'penstock: The database at {where} refused user stranger: role "stranger" does not exist.'
-        "\nCorrect the user in the address (PENSTOCK_DSN), create the role, or let it in by the"
+        "\nCorrect the user in the address (PENSTOCK_DSN), create the role, or allow it in the"
         " server's pg_hba.conf."
     )
     assert project.run("status", dsn="postgresql://kim:sesame@127.0.0.1:1/shop") == refused(
         "penstock: The database at 127.0.0.1:1/shop cannot be reached: Connection refused.\n"
-        "Start the server, or correct PENSTOCK_DSN (it may stand in a file .env here). `penstock"
-        " doctor` examines the cause."
+        "Start the server, or correct PENSTOCK_DSN (a file .env in this folder may set it)."
+        " `penstock doctor` examines the cause."
     )
     assert project.run("status", dsn="postgresql://kim:sesame@nowhere.invalid/shop").err.endswith(
-        "\nIs the host in the address (PENSTOCK_DSN) spelt right? `penstock doctor` examines"
-        " the cause.\n"
+        "\nCorrect the host in the address (PENSTOCK_DSN). `penstock doctor` examines the cause.\n"
     )
     assert project.run("status", dsn="postgresq://kim:sesame@127.0.0.1/shop") == refused(
         "penstock: The address of the database is not of the form"
-        " postgresql://user:password@host:port/database: look at PENSTOCK_DSN, or at the dsn that"
-        " the app is made with."
+        " postgresql://user:password@host:port/database: correct PENSTOCK_DSN, or the app's dsn."
     )
 
 

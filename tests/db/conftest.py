@@ -1,4 +1,4 @@
-"""Homes for the embedded Postgres: none yet, one with data, and a place for other users'."""
+"""Homes for the embedded Postgres: a missing one, one with data, and a folder for other users."""
 
 import shutil
 import tempfile
@@ -20,7 +20,7 @@ def home(tmp_path: Path) -> Iterator[Path]:
 
 @pytest.fixture(scope="session")
 def cluster_data(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Data made once, for tests that are not about making it."""
+    """Data that is created once, for tests that do not test its creation."""
     home = tmp_path_factory.mktemp("cluster") / "home"
     Embedded.use(home, settings=QUICK).leave()
     return home / "postgres"
@@ -28,14 +28,14 @@ def cluster_data(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def made(home: Path, cluster_data: Path) -> Path:
-    """A home whose data is there already."""
+    """A home with existing data."""
     put(cluster_data, home)
     return home
 
 
 @pytest.fixture
 def open_folder() -> Iterator[Path]:
-    """A folder every user can walk to; pytest's own are closed to others."""
+    """A folder that every user can reach; pytest's folders are closed to other users."""
     folder = Path(tempfile.mkdtemp())
     folder.chmod(0o755)
     yield folder

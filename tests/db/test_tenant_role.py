@@ -1,4 +1,4 @@
-"""A server where nobody may make the tenants' role: closed, said so, and opened later.
+"""A server on which nobody may create the tenants' role: no access, a message, access later.
 
 Roles are the whole server's, and all tests share one that has the role: so here is another.
 """
@@ -30,7 +30,7 @@ def server(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Embedded]
 
 
 def ask(server: Embedded, sql: str) -> None:
-    """What a superuser does by hand."""
+    """The statements that a superuser runs by hand."""
     with psycopg.connect(server.admin_dsn, autocommit=True) as admin:
         admin.execute(sql.encode())
 
@@ -43,12 +43,14 @@ async def move_up(server: Embedded) -> migrations.Moved:
         await conn.close()
 
 
-async def said(server: Embedded) -> Finding:
+async def message(server: Embedded) -> Finding:
     settings = Settings(dsn=server.dsn)
     return {finding.name: finding async for finding in examine(settings)}["tenants"]
 
 
-async def test_without_the_role_all_is_closed_until_someone_makes_it(server: Embedded) -> None:
+async def test_without_the_role_tenants_have_no_access_until_it_is_created(
+    server: Embedded,
+) -> None:
     """G14"""
     ask(server, f"drop role {TENANT}")
     moved = await move_up(server)
@@ -59,27 +61,27 @@ async def test_without_the_role_all_is_closed_until_someone_makes_it(server: Emb
             " where c.relnamespace = 'penstock'::regnamespace and a.grantee <> c.relowner"
         )
         assert secured.fetchone() == (0,)
-    assert await said(server) == Finding(
+    assert await message(server) == Finding(
         "tenants",
         "warning",
         f"there is no role {TENANT}, so no account can see its own rows in SQL",
         f"If you need that, a superuser runs `create role {TENANT}; grant {TENANT} to {ROLE};`,"
         " and then `penstock migrate up` opens them.",
     )
-    # Another way up changes nothing, and fails at nothing.
+    # Another `up` changes nothing and does not fail.
     assert await move_up(server) == migrations.Moved(moved.current, ())
 
     ask(server, f"create role {TENANT}; grant {TENANT} to {ROLE}")
-    assert await said(server) == Finding(
+    assert await message(server) == Finding(
         "tenants",
         "warning",
         f"role {TENANT} has no rights on any table or view yet",
         "Run `penstock migrate up` as the owner of the schema.",
     )
     assert await move_up(server) == migrations.Moved(moved.current, ())
-    assert await said(server) == OPENED
+    assert await message(server) == OPENED
 
-    # The owner can now be a tenant on the same connection.
+    # The owner can now act as a tenant on the same connection.
     conn = await asyncpg.connect(server.dsn)
     try:
         await conn.execute(
@@ -90,27 +92,27 @@ async def test_without_the_role_all_is_closed_until_someone_makes_it(server: Emb
     finally:
         await conn.close()
 
-    # What is wrong with a role that is there is told, too.
+    # Faults of an existing role are reported, too.
     ask(server, f"alter role {TENANT} bypassrls")
-    found = await said(server)
+    found = await message(server)
     assert (found.level, found.advice) == (
         "bad",
         f"`alter role {TENANT} nosuperuser nobypassrls;`.",
     )
     ask(server, f"alter role {TENANT} nobypassrls")
     ask(server, "alter table penstock.ledger disable row level security")
-    found = await said(server)
+    found = await message(server)
     assert found.level == "bad"
     assert f"role {TENANT} sees the rows of every account in penstock.ledger" in found.message
     await move_up(server)
-    assert await said(server) == OPENED
+    assert await message(server) == OPENED
 
 
-async def test_an_owner_who_may_make_roles_makes_it(server: Embedded) -> None:
-    """G14: and a role that may not is no obstacle to a worker's start"""
+async def test_an_owner_who_may_create_roles_creates_it(server: Embedded) -> None:
+    """G14: a role that may not create roles does not keep a worker from starting."""
     ask(server, f"drop role {TENANT}; alter role {ROLE} createrole; create role plain login")
     await move_up(server)
-    assert await said(server) == OPENED
+    assert await message(server) == OPENED
     ask(
         server,
         "grant usage on schema penstock to plain;"
@@ -123,6 +125,6 @@ async def test_an_owner_who_may_make_roles_makes_it(server: Embedded) -> None:
         assert (await migrations.up(plain)).migrations == ()
     finally:
         await plain.close()
-    assert (await said(server)).advice == "Run `penstock migrate up` as the owner of the schema."
+    assert (await message(server)).advice == "Run `penstock migrate up` as the owner of the schema."
     await move_up(server)
-    assert await said(server) == OPENED
+    assert await message(server) == OPENED

@@ -290,8 +290,8 @@ async def test_the_doctor_looks_at_standbys(tmp_path: Path) -> None:
 
         refused = await asyncio.to_thread(run, servers.standby.dsn, tmp_path, "doctor")
         assert refused.returncode == 1
-        assert "is a standby, which takes no writes. Give the address of the" in refused.stdout
-        with pytest.raises(Unavailable, match="is a standby, which takes no writes"):
+        assert "is a standby, which accepts no writes. Use the address of the" in refused.stdout
+        with pytest.raises(Unavailable, match="is a standby, which accepts no writes"):
             await Engine.open(servers.standby.dsn)
 
         await asyncio.to_thread(servers.standby.kill)

@@ -1,4 +1,4 @@
-"""What the handlers of both chat protocols do with a model, and with one that does it wrong."""
+"""The handlers of both chat protocols, with a correct and with a faulty model."""
 
 import asyncio
 from typing import Any
@@ -29,7 +29,7 @@ Fault = tuple[str, dict[str, Any], str]
 
 
 @each_protocol
-async def test_tokens_come_as_they_are_said(protocol: Chat) -> None:
+async def test_tokens_are_emitted_as_they_come(protocol: Chat) -> None:
     async with simulated(tokens=30, tokens_per_second=300) as model:
         job = NotedJob()
         found = await protocol.handler(model)(job, ESSAY)
@@ -38,7 +38,7 @@ async def test_tokens_come_as_they_are_said(protocol: Chat) -> None:
         assert job.stages == [("generating", f"{protocol.name} is writing")]
         assert job.used["completion_tokens"] == 30
         assert job.used["prompt_tokens"] == model.calls[0].prompt_tokens
-        # Ollama alone says how long it wrote.
+        # Only Ollama reports durations.
         assert (job.used.get("completion_seconds", 0) > 0) is (protocol is OLLAMA)
         assert await busy() == 0
 
@@ -95,10 +95,10 @@ CASES = [
     CASES,
     ids=[f"{protocol.name}-{fault}-{cls}" for protocol, fault, _, cls in CASES],
 )
-async def test_every_fault_ends_in_its_class_and_in_time(
+async def test_every_fault_gets_its_class_in_time(
     protocol: Chat, fault: str, terms: dict[str, Any], cls: str
 ) -> None:
-    """S9: what a model does wrong is told apart, soon, and leaves nothing open."""
+    """S9: each fault is classified soon and leaves no connection open."""
     async with simulated(tokens=40) as model:
         before = asyncio.all_tasks()
         model.order(fault, **terms)
@@ -116,7 +116,7 @@ async def test_every_fault_ends_in_its_class_and_in_time(
 
 
 @each_protocol
-async def test_an_error_inside_of_a_stream_is_read(protocol: Chat) -> None:
+async def test_an_error_inside_a_stream_is_read(protocol: Chat) -> None:
     async with simulated() as model:
         model.order("error_line", after=0, message="the prompt exceeds the context length")
         verdict, _ = await fails(protocol.handler(model), NotedJob(), ESSAY)
@@ -131,7 +131,7 @@ async def test_odd_counts_are_not_believed(protocol: Chat, form: str) -> None:
         job = NotedJob()
         await protocol.handler(model)(job, ESSAY)
         assert "prompt_tokens" not in job.used
-        # Counted here: a token or so a piece.
+        # Counted by Penstock: about one token per piece.
         assert 0 < job.used["completion_tokens"] <= 12
 
 

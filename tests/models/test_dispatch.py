@@ -1,4 +1,4 @@
-"""The dispatch handler: what a function is sent, and what its answer to that means."""
+"""The dispatch handler: the request to a function, and the meaning of its answer."""
 
 import asyncio
 import json
@@ -46,25 +46,25 @@ async def function(reply: Reply, **options: Any) -> AsyncIterator[Dispatch]:
 
 
 def status(code: int, **headers: str) -> Reply:
-    async def said(_: web.Request) -> web.Response:
+    async def respond(_: web.Request) -> web.Response:
         return web.Response(status=code, headers=headers)
 
-    return said
+    return respond
 
 
-async def test_what_is_sent() -> None:
-    """M5, G10: the job, where to call back, and a signature that the reference verifies."""
+async def test_the_request() -> None:
+    """M5, G10: the job, the callback's address, and a signature that the reference verifies."""
     seen: list[tuple[dict[str, str], bytes]] = []
 
-    async def said(request: web.Request) -> web.Response:
+    async def respond(request: web.Request) -> web.Response:
         seen.append((dict(request.headers), await request.read()))
         return web.Response(status=202)
 
     own = Signer(Secret("whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"))
-    async with function(said, headers={"X-Tenant": Secret("school")}, signer=own) as config:
+    async with function(respond, headers={"X-Tenant": Secret("school")}, signer=own) as config:
         job = NotedJob(kind="image", attempt=2)
         assert await build(config)(job, {"prompt": "ä cat"}) is None
-    async with function(said) as config:
+    async with function(respond) as config:
         await build(config)(job, {})
     headers, body = seen[0]
     assert json.loads(body) == {
@@ -96,7 +96,7 @@ async def test_what_is_sent() -> None:
         (302, "config", Charge.FREE, Circuit.STOPS),
     ],
 )
-async def test_a_refusal_means_what_it_means_to_a_call_that_waits(
+async def test_a_refusal_means_the_same_as_for_a_waiting_call(
     code: int, cls: str, charge: Charge, circuit: Circuit
 ) -> None:
     async with function(status(code)) as config:
@@ -104,7 +104,7 @@ async def test_a_refusal_means_what_it_means_to_a_call_that_waits(
     assert (verdict.cls, verdict.charge, verdict.circuit) == (cls, charge, circuit)
 
 
-async def test_nobody_there_costs_nothing() -> None:
+async def test_an_unreachable_function_counts_as_no_failure() -> None:
     """F5"""
     config = Dispatch(
         endpoint=at(f"http://127.0.0.1:{closed_port()}/f"), outside=lambda: Outside(ROOTS)
@@ -114,7 +114,7 @@ async def test_nobody_there_costs_nothing() -> None:
     assert (verdict.cls, verdict.charge, job.handed) == ("unavailable", Charge.FREE, True)
 
 
-async def test_no_answer_in_time_leaves_the_job_where_it_may_be() -> None:
+async def test_without_an_answer_in_time_the_job_stays_dispatched() -> None:
 
     held = asyncio.Event()
 
@@ -127,7 +127,7 @@ async def test_no_answer_in_time_leaves_the_job_where_it_may_be() -> None:
         held.set()
 
 
-def test_a_token_is_of_one_start_and_one_installation() -> None:
+def test_a_token_is_valid_for_one_attempt_and_one_installation() -> None:
     job = NotedJob()
     token = make(ROOTS, job.id, 3)
     assert token.startswith("3.")
@@ -142,7 +142,7 @@ def test_a_token_is_of_one_start_and_one_installation() -> None:
     assert make(both, job.id, 3) != token
 
 
-def test_during_an_exchange_a_message_is_signed_by_both() -> None:
+def test_while_a_secret_is_replaced_messages_have_both_signatures() -> None:
     both = Roots(("a new root of these tests", "the root of these tests"))
     signer = signature.of_webhooks(both, "u1", trusted=False)
     headers = dict(signature.signed(signer, "msg_1", 1_700_000_000, b"{}"))

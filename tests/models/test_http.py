@@ -1,4 +1,4 @@
-"""The HTTP handler: what is sent to a function, and what is made of its reply."""
+"""The HTTP handler: the request to a function, and the meaning of its reply."""
 
 import asyncio
 import base64
@@ -45,25 +45,25 @@ async def function(reply: Callable[[web.Request], Awaitable[web.Response]]) -> A
 
 
 async def called(reply: Reply, job: NotedJob | None = None, **response: Any) -> Any:
-    """What becomes of a reply that is made of the request's body."""
+    """Return the result of a job whose function computes its reply from the request's body."""
 
-    async def said(request: web.Request) -> web.Response:
+    async def respond(request: web.Request) -> web.Response:
         return web.json_response(reply(await request.json()), **response)
 
-    async with function(said) as config:
+    async with function(respond) as config:
         return await build(config)(job or NotedJob(), {"n": 1})
 
 
-async def test_what_is_sent() -> None:
-    """G10: the signature marks the call as ours; no header is trusted for it."""
+async def test_the_request() -> None:
+    """G10: the signature proves that Penstock sent the call; no other header does."""
     seen: list[tuple[dict[str, str], bytes]] = []
 
-    async def said(request: web.Request) -> web.Response:
+    async def respond(request: web.Request) -> web.Response:
         seen.append((dict(request.headers), await request.read()))
         return web.json_response({"ok": True})
 
     key = base64.b64encode(b"k" * 24).decode()
-    async with function(said) as config:
+    async with function(respond) as config:
         signing = Http(
             endpoint=config.endpoint,
             headers={"X-Tenant": Secret("school")},
@@ -90,11 +90,11 @@ async def test_what_is_sent() -> None:
     digest = hmac.new(b"k" * 24, content, hashlib.sha256).digest()
     assert headers["webhook-signature"] == f"v1,{base64.b64encode(digest).decode()}"
     assert "webhook-signature" not in seen[1][0]
-    # Customers read it: it does not say where the function is.
+    # Customers read it, so it does not contain the function's address.
     assert set(job.stages) == {("calling", "Waiting for the service")}
 
 
-def test_the_signature_is_that_of_the_standard() -> None:
+def test_the_signature_follows_the_standard() -> None:
     """The example of the Standard Webhooks libraries."""
     signer = Signer(Secret("whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"))
     signed = signer.sign("msg_p5jXN8AQM9LWM0D4loKWxJek", 1614265330, b'{"test": 2432232314}')
@@ -102,10 +102,10 @@ def test_the_signature_is_that_of_the_standard() -> None:
 
 
 @pytest.mark.parametrize(
-    ("secret", "told"), [("whsec_not base64", "no base64"), ("tiny", "shorter than 8 bytes")]
+    ("secret", "message"), [("whsec_not base64", "no base64"), ("tiny", "shorter than 8 bytes")]
 )
-def test_a_bad_secret_is_refused_and_not_quoted(secret: str, told: str) -> None:
-    with pytest.raises(Invalid, match=told) as caught:
+def test_a_bad_secret_is_refused_and_not_quoted(secret: str, message: str) -> None:
+    with pytest.raises(Invalid, match=message) as caught:
         Signer(Secret(secret))
     assert secret not in str(caught.value)
 
@@ -117,20 +117,20 @@ async def test_a_reply_of_another_form_is_the_result(reply: Any) -> None:
     assert await called(lambda _: reply) == reply
 
 
-async def test_a_text_is_a_result_too() -> None:
-    async def said(_: web.Request) -> web.Response:
+async def test_a_text_is_a_result_as_well() -> None:
+    async def respond(_: web.Request) -> web.Response:
         return web.Response(text="done")
 
     async def empty(_: web.Request) -> web.Response:
         return web.Response(status=204)
 
-    async with function(said) as config:
+    async with function(respond) as config:
         assert await build(config)(NotedJob(), {}) == "done"
     async with function(empty) as config:
         assert await build(config)(NotedJob(), {}) is None
 
 
-async def test_a_reply_of_our_form() -> None:
+async def test_a_reply_in_penstocks_form() -> None:
     job = NotedJob()
     found = await called(
         lambda body: {
@@ -148,7 +148,7 @@ async def test_a_reply_of_our_form() -> None:
     assert job.used == {"images": 4, "cost": 0.25}
 
 
-async def test_what_is_null_is_not_there() -> None:
+async def test_null_members_count_as_missing() -> None:
     nothing = dict.fromkeys(["token", "usage", "units", "error"])
     found = await called(
         lambda body: {"job_id": body["job_id"], "status": "succeeded", "result": 1, **nothing}
@@ -184,7 +184,7 @@ FAILED: list[tuple[dict[str, Any] | None, str, Charge]] = [
 
 
 @pytest.mark.parametrize(("error", "cls", "charge"), FAILED)
-async def test_a_failure_is_what_the_function_says(
+async def test_a_failure_has_the_class_that_the_function_reports(
     error: dict[str, Any] | None, cls: str, charge: Charge
 ) -> None:
     with pytest.raises(ProviderError, match=r".") as caught:
@@ -197,7 +197,7 @@ async def test_a_failure_is_what_the_function_says(
 
 
 @pytest.mark.parametrize("public", [True, False, None, "yes"])
-async def test_a_function_says_whether_its_words_are_for_customers(public: Any) -> None:
+async def test_a_function_decides_whether_customers_see_its_message(public: Any) -> None:
     error = {"message": "too small", "class": "refused", "public": public}
     with pytest.raises(ProviderError, match="too small") as caught:
         await called(lambda body: {"job_id": body["job_id"], "status": "failed", "error": error})
@@ -209,7 +209,7 @@ async def test_a_function_says_whether_its_words_are_for_customers(public: Any) 
 
 
 @pytest.mark.parametrize(
-    ("reply", "told"),
+    ("reply", "message"),
     [
         (lambda body: {**body, "status": "progress"}, "progress only"),
         (lambda body: {**body, "status": "succeeded", "job_id": "other"}, "another job"),
@@ -218,14 +218,14 @@ async def test_a_function_says_whether_its_words_are_for_customers(public: Any) 
         (lambda _: {"long": "x" * http.REPLY_BYTES}, "more than 4194304 bytes"),
     ],
 )
-async def test_a_reply_that_makes_no_sense_is_bad_output(reply: Reply, told: str) -> None:
-    with pytest.raises(ProviderError, match=told) as caught:
+async def test_an_invalid_reply_is_bad_output(reply: Reply, message: str) -> None:
+    with pytest.raises(ProviderError, match=message) as caught:
         await called(reply)
     assert classify(caught.value).cls == "bad_output"
     assert await busy() == 0
 
 
-async def test_what_is_no_json_and_says_so_is_bad_output() -> None:
+async def test_invalid_json_with_the_type_of_json_is_bad_output() -> None:
     for kind, body in (("application/json", "{"), ("text/plain", "\udcff")):
         data = answer(200, {"content-type": kind}, "")[:-4].replace(b"length: 0", b"length: 1")
         async with answering(data + b"\r\n\r\n" + body.encode("utf-8", "surrogateescape")) as port:
@@ -247,8 +247,8 @@ async def test_other_statuses_are_failures(status: int, cls: str) -> None:
 
 
 @pytest.mark.parametrize("status", [400, 402, 403, 404, 409, 410, 418, 422, 499])
-async def test_what_a_function_refuses_is_this_one_job(status: int) -> None:
-    """One pupil's bad payload must not stop the queue for all."""
+async def test_a_refusal_fails_only_this_job(status: int) -> None:
+    """One pupil's invalid payload must not stop the queue for all."""
     with pytest.raises(ProviderError, match=f"answered with status {status}") as caught:
         await called(
             lambda _: {"error": {"code": "insufficient_quota", "message": "Zanzibar"}},
@@ -273,7 +273,7 @@ async def test_a_function_may_say_why_it_refuses() -> None:
 
 @pytest.mark.parametrize("begun", [False, True])
 async def test_a_function_that_hangs_has_stalled(begun: bool) -> None:
-    """Not the job's time-out: that would cost an attempt and say nothing of the function."""
+    """It is not the job's timeout, which would be a failure of the job, not of the function."""
     data = answer(200, {}, "{", missing=5) if begun else b""
     async with answering(data, "hang") as port:
         config = Http(endpoint=at(f"http://127.0.0.1:{port}/f"), answer_seconds=0.2)
@@ -341,14 +341,14 @@ async def test_the_environments_proxy_is_not_used(monkeypatch: pytest.MonkeyPatc
     assert await called(lambda _: {"direct": True}) == {"direct": True}
 
 
-async def test_user_and_password_go_as_a_header_and_are_not_told() -> None:
+async def test_user_and_password_are_sent_in_a_header_and_not_shown() -> None:
     seen: list[str] = []
 
-    async def said(request: web.Request) -> web.Response:
+    async def respond(request: web.Request) -> web.Response:
         seen.append(request.headers.get("Authorization", ""))
         return web.Response(status=500)
 
-    async with function(said) as config:
+    async with function(respond) as config:
         url = config.endpoint.url.replace("http://", "http://me:Zanzi%20bar@")
         endpoint = at(url)
         with pytest.raises(ProviderError, match="status 500") as caught:
@@ -357,7 +357,7 @@ async def test_user_and_password_go_as_a_header_and_are_not_told() -> None:
     assert "Zanzi" not in repr(endpoint) + str(caught.value) + repr(caught.value.signal)
 
 
-def test_an_address_may_be_a_secret_as_a_whole() -> None:
+def test_a_whole_address_may_be_a_secret() -> None:
     assert "Zanzibar" not in repr(at("http://127.0.0.1/hooks/Zanzibar?key=Zanzibar"))
 
 
@@ -387,7 +387,7 @@ async def test_it_can_be_closed_before_the_loop_and_used_again() -> None:
 
 
 async def test_the_functions_own_error_text_is_kept_for_operators_only() -> None:
-    """Its words may quote the payload: they are kept with the attempt, and no log has them."""
+    """It may quote the payload: it is stored with the attempt and never logged."""
     with pytest.raises(ProviderError) as caught:
         await called(lambda _: {"error": {"message": "no field n, api_key=abc12345"}}, status=400)
     assert "no field n" not in str(caught.value)

@@ -1,4 +1,4 @@
-"""The Ollama handler against a model that does everything wrong, one thing at a time."""
+"""The Ollama handler against a model with every fault, one at a time."""
 
 import asyncio
 import json
@@ -22,17 +22,17 @@ from support.models.noted_job import NotedJob, at, busy, fails
 from support.waiting import eventually
 
 
-async def test_what_is_sent(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Never a silently cut prompt: the window and its limit are said in every call."""
+async def test_the_request(monkeypatch: pytest.MonkeyPatch) -> None:
+    """So that no prompt is cut silently, every call sets the window and forbids truncation."""
     seen: list[dict[str, Any]] = []
     async with simulated() as model:
         read = model._read
 
-        def look(request: Any, call: Any) -> Any:
+        def read_noted(request: Any, call: Any) -> Any:
             seen.append({**request.fields(), "headers": dict(request.headers)})
             return read(request, call)
 
-        monkeypatch.setattr(model, "_read", look)
+        monkeypatch.setattr(model, "_read", read_noted)
         job = NotedJob()
         asked = ollama_config(
             model,
@@ -84,8 +84,8 @@ async def test_the_models_own_error_text_is_kept_for_operators() -> None:
             assert len(kept) == len(f"{caught.value}: ") + PROVIDER_TEXT_MAX + 1
 
 
-async def test_thoughts_show_a_model_at_work() -> None:
-    """The first token has come when the model begins to think."""
+async def test_reasoning_counts_as_tokens() -> None:
+    """The first token has come when the model begins to reason."""
     line = json.dumps({"message": {"content": "", "thinking": "hm"}, "done": False})
     async with answering(answer(200, {}, f"{line}\n", missing=9), "hang") as port:
         endpoint = at(f"http://127.0.0.1:{port}/api/chat")
@@ -101,7 +101,7 @@ async def test_thoughts_show_a_model_at_work() -> None:
     assert caught.value.signal.exception == "stall"
 
 
-async def test_no_first_token_is_told_as_such() -> None:
+async def test_a_missing_first_token_has_its_own_error() -> None:
     async with simulated() as model:
         model.order("hang")
         with pytest.raises(ProviderError, match=r"no first token in 0.4 s") as caught:
@@ -109,7 +109,7 @@ async def test_no_first_token_is_told_as_such() -> None:
         assert caught.value.signal.exception == "first_token"
 
 
-async def test_what_the_provider_asks_for_is_kept() -> None:
+async def test_the_retry_delay_of_the_provider_is_kept() -> None:
     async with simulated() as model:
         model.order("status", code=503, retry_after="7")
         verdict, _ = await fails(build(ollama_config(model)), NotedJob(), ESSAY)
@@ -118,7 +118,7 @@ async def test_what_the_provider_asks_for_is_kept() -> None:
 
 
 @pytest.mark.parametrize(("fault", "terms"), [("hang_mid", {"after": 5}), ("error_line", {})])
-async def test_what_broke_off_was_paid_for(fault: str, terms: dict[str, Any]) -> None:
+async def test_usage_of_a_broken_answer_is_recorded(fault: str, terms: dict[str, Any]) -> None:
     async with simulated(tokens=40) as model:
         model.order(fault, **terms)
         job = NotedJob()
@@ -126,7 +126,7 @@ async def test_what_broke_off_was_paid_for(fault: str, terms: dict[str, Any]) ->
         assert 0 < job.used["completion_tokens"] <= 6
 
 
-async def test_an_answer_cut_short_is_paid_for_too() -> None:
+async def test_usage_of_a_cut_answer_is_recorded() -> None:
     async with simulated(tokens=40) as model:
         job = NotedJob()
         verdict, _ = await fails(build(ollama_config(model, num_predict=10)), job, ESSAY)
@@ -135,7 +135,7 @@ async def test_an_answer_cut_short_is_paid_for_too() -> None:
 
 
 async def test_cancel_closes_the_connection_at_once() -> None:
-    """A cancelled job stops the model: Ollama generates as long as somebody listens."""
+    """A cancelled job stops the model: Ollama generates while the client stays connected."""
     async with simulated(tokens=10_000, tokens_per_second=100) as model:
         job = NotedJob()
         task = asyncio.create_task(build(ollama_config(model))(job, ESSAY))
@@ -181,7 +181,7 @@ async def test_cancel_before_the_first_byte_closes_too() -> None:
 
 
 async def test_a_slow_database_is_not_the_models_fault() -> None:
-    """While the handler waits for room in its own stream, no token is due."""
+    """While the handler waits for space in its own stream, no token is due."""
     async with simulated(tokens=5) as model:
         job = NotedJob()
         job.full.clear()
@@ -202,27 +202,29 @@ async def test_connections_are_used_again() -> None:
 
 
 class TestTruncation:
-    """An answer to half a prompt is no answer; and no false alarm."""
+    """An answer to half a prompt is refused, and no complete answer is."""
 
     async def test_a_prompt_that_cannot_fit_is_refused_by_the_server(self) -> None:
         async with simulated() as model:
             verdict, _ = await fails(build(ollama_config(model, num_ctx=64)), NotedJob(), ESSAY)
             assert verdict.cls == "input_too_long"
 
-    async def test_an_old_server_that_cuts_all_the_same_is_seen(
+    async def test_an_old_server_that_cuts_anyway_is_noticed(
         self, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         async with simulated() as model:
             monkeypatch.setattr("penstock.models.simulated.protocols.ollama.TOO_LONG", "")
             asked = ollama_config(model, num_ctx=64)
             body = asked.body
-            monkeypatch.setattr(Ollama, "body", lambda _, said: {**body(said), "truncate": True})
+            monkeypatch.setattr(
+                Ollama, "body", lambda _, messages: {**body(messages), "truncate": True}
+            )
             verdict, _ = await fails(build(asked), NotedJob(), ESSAY)
             assert verdict.cls == "input_truncated"
-            assert len(model.calls) == 1  # it cannot have fitted: nothing to ask
+            assert len(model.calls) == 1  # it cannot have fitted: no second call
 
-    async def test_a_cached_prompt_is_no_alarm(self) -> None:
-        """Some versions leave cached tokens out of the count: asked once, then known."""
+    async def test_a_cached_prompt_is_not_refused(self) -> None:
+        """Some versions do not count cached tokens: one extra call finds that out."""
         async with simulated() as model:
             model.order("truncation", times=1)
             job = NotedJob()
@@ -234,21 +236,21 @@ class TestTruncation:
             await build(asked)(NotedJob(), ESSAY)
             assert len(model.calls) == 3
 
-    async def test_a_count_of_nothing_says_nothing(self) -> None:
+    async def test_a_missing_count_is_ignored(self) -> None:
         async with simulated() as model:
             model.order("wrong_usage", form="missing")
             await build(ollama_config(model))(NotedJob(), ESSAY)
             assert len(model.calls) == 1
 
 
-async def test_a_remote_host_is_fine_elsewhere() -> None:
+async def test_a_remote_host_is_allowed_without_local_only() -> None:
     async with simulated() as model:
         model.order("remote_host")
         assert (await build(ollama_config(model))(NotedJob(), ESSAY))["text"]
 
 
 @pytest.mark.parametrize(
-    ("schema", "told"),
+    ("schema", "message"),
     [
         ([], "schema must be a table"),
         ({"type": "nonsense"}, "schema is not a valid JSON Schema, at type"),
@@ -256,21 +258,21 @@ async def test_a_remote_host_is_fine_elsewhere() -> None:
         ({"$ref": "http://127.0.0.1:9/x.json"}, "schema refers to http://127.0.0.1:9/x.json"),
     ],
 )
-def test_a_wrong_schema_is_told_at_start(schema: Any, told: str) -> None:
-    with pytest.raises(Invalid, match=told):
+def test_an_invalid_schema_is_reported_at_declaration(schema: Any, message: str) -> None:
+    with pytest.raises(Invalid, match=message):
         Output(schema=schema)
 
 
 @pytest.mark.parametrize(
     "text", ["{", "NaN", '{"score": Infinity}', '"\\u0000"', "[" * 100_000, '"\\ud800"']
 )
-def test_json_that_cannot_be_kept_is_bad_output(text: str) -> None:
+def test_json_that_cannot_be_stored_is_bad_output(text: str) -> None:
     with pytest.raises(ProviderError) as caught:
         Output(json=True).read(text, "127.0.0.1:1")
     assert classify(caught.value).cls == "bad_output"
 
 
-def test_what_does_not_fit_is_told_by_the_schemas_words() -> None:
+def test_the_error_quotes_the_path_in_the_schema_not_the_answer() -> None:
     with pytest.raises(ProviderError, match="at properties/score/type") as caught:
         Output(schema=SCHEMA).read('{"score": "secret", "feedback": ""}', "127.0.0.1:1")
     assert "secret" not in str(caught.value)

@@ -1,4 +1,4 @@
-"""The OpenAI handler: streams, their faults, and what other servers make of the protocol."""
+"""The OpenAI handler: streams, their faults, and deviations of compatible servers."""
 
 import json
 from typing import Any
@@ -19,16 +19,16 @@ from support.models.chat_handlers import ESSAY, SCHEMA, openai_config
 from support.models.noted_job import NotedJob, at, fails
 
 
-async def test_what_is_sent(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_request(monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[dict[str, Any]] = []
     async with simulated(api_key="k-2") as model:
         read = model._read
 
-        def look(request: Any, call: Any) -> Any:
+        def read_noted(request: Any, call: Any) -> Any:
             seen.append({**request.fields(), "headers": dict(request.headers)})
             return read(request, call)
 
-        monkeypatch.setattr(model, "_read", look)
+        monkeypatch.setattr(model, "_read", read_noted)
         job = NotedJob()
         asked = openai_config(
             model,
@@ -52,9 +52,9 @@ async def test_what_is_sent(monkeypatch: pytest.MonkeyPatch) -> None:
     }
 
 
-async def test_a_refusal_in_words_is_one() -> None:
-    said = [choice({"refusal": "I cannot"}), choice({}, "stop")]
-    data = "".join(f"data: {json.dumps(event)}\n\n" for event in said) + "data: [DONE]\n\n"
+async def test_a_refusal_in_the_answer_is_recognised() -> None:
+    events = [choice({"refusal": "I cannot"}), choice({}, "stop")]
+    data = "".join(f"data: {json.dumps(event)}\n\n" for event in events) + "data: [DONE]\n\n"
     async with answering(answer(200, {"content-type": "text/event-stream"}, data)) as port:
         asked = OpenAI(
             endpoint=endpoint_of(at(f"http://127.0.0.1:{port}")),
@@ -65,7 +65,7 @@ async def test_a_refusal_in_words_is_one() -> None:
     assert verdict.cls == "refused"
 
 
-async def test_a_wrong_key_is_told_as_such() -> None:
+async def test_a_wrong_key_has_its_own_class() -> None:
     async with simulated(api_key="right") as model:
         asked = openai_config(model, api_key=Secret("wrong-Zanzibar"))
         with pytest.raises(Exception, match="status 401") as caught:
@@ -85,7 +85,7 @@ async def test_a_wrong_key_is_told_as_such() -> None:
         ("http://h/d/x?api-version=1", "http://h/d/x/chat/completions?api-version=1"),
     ],
 )
-def test_the_address_is_taken_with_v1_or_without(url: str, called: str) -> None:
+def test_the_address_may_be_given_with_or_without_v1(url: str, called: str) -> None:
     assert endpoint_of(read_endpoint(url, from_variable=False)).url == called
 
 
@@ -100,13 +100,13 @@ def choice(delta: dict[str, Any], reason: str | None = None) -> dict[str, Any]:
     return {"choices": [{"index": 0, "delta": delta, "finish_reason": reason}]}
 
 
-def test_done_without_a_reason_is_not_done() -> None:
+def test_done_without_a_stop_reason_is_incomplete() -> None:
     assert not read_all(choice({"content": "a"}), b"[DONE]").done
     assert read_all(choice({"content": "a"}), choice({}, "stop"), b"[DONE]").done
 
 
 @pytest.mark.parametrize("name", ["reasoning_content", "reasoning"])
-def test_thoughts_show_a_model_at_work(name: str) -> None:
+def test_reasoning_counts_as_tokens(name: str) -> None:
     reader = OpenAIReply(address="127.0.0.1:1")
     thought = json.dumps(choice({name: "hm", "content": None})).encode()
     assert reader.read(thought) == ("", True)
@@ -116,12 +116,12 @@ def test_thoughts_show_a_model_at_work(name: str) -> None:
     "odd",
     [{"choices": []}, {"choices": [None]}, {"choices": 3}, {"choices": [{"delta": []}]}, {}],
 )
-def test_odd_events_say_nothing(odd: dict[str, Any]) -> None:
+def test_unusual_events_are_ignored(odd: dict[str, Any]) -> None:
     assert OpenAIReply(address="127.0.0.1:1").read(json.dumps(odd).encode()) == ("", False)
 
 
 @pytest.mark.parametrize("size", [1, 2, 3, 7, 1000])
-def test_events_are_cut_anywhere(size: int) -> None:
+def test_events_may_be_split_anywhere(size: int) -> None:
     written = b": hello\r\ndata: {1}\r\n\r\nevent: x\ndata:{2\ndata: }\n\n\n\ndata: [DONE]"
     events = Events("h:1")
     found = []
@@ -131,7 +131,7 @@ def test_events_are_cut_anywhere(size: int) -> None:
 
 
 @pytest.mark.parametrize("size", [1, 2, 3, 7, 1000])
-def test_lines_are_cut_anywhere(size: int) -> None:
+def test_lines_may_be_split_anywhere(size: int) -> None:
     written = b'{"a":1}\n\n{"b":2}\r\n{"c"'
     lines = Lines("h:1")
     found = []
@@ -150,12 +150,12 @@ def test_lines_are_cut_anywhere(size: int) -> None:
         ({"type": "string"}, True),
     ],
 )
-def test_strict_only_where_openai_takes_it(schema: Any, strict: bool) -> None:
+def test_strict_only_if_openai_accepts_it(schema: Any, strict: bool) -> None:
     assert is_strict(schema) is strict
 
 
 def test_an_event_that_does_not_end_is_given_up() -> None:
-    """Lines without an empty one between them would fill the memory."""
+    """Lines without an empty line between them would fill the memory."""
     events = Events("model:80")
     line = b"data: " + b"x" * 1_000_000 + b"\n"
     for _ in range(4):

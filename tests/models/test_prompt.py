@@ -1,4 +1,4 @@
-"""Prompts and fields: everything wrong with them is told at start."""
+"""Prompts and fields: every mistake in them is reported when they are declared."""
 
 import json
 from typing import Any
@@ -28,12 +28,12 @@ from penstock.models.prompt import read_prompt
         ("no fields", {"answer": "a"}, "no fields"),
     ],
 )
-def test_fields_are_written(text: str, payload: dict[str, Any], written: str) -> None:
+def test_fields_are_filled_in(text: str, payload: dict[str, Any], written: str) -> None:
     assert read_prompt(text, ["answer", "level"]).render(payload) == written
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "message"),
     [
         ("{nope}", "names the field nope, which fields does not declare; known are answer, level"),
         ("{answer.upper}", "has {answer.upper}: braces may hold only the name of a field"),
@@ -51,15 +51,15 @@ def test_fields_are_written(text: str, payload: dict[str, Any], written: str) ->
         (5, "must be a text"),
     ],
 )
-def test_what_is_no_field_is_told(text: Any, told: str) -> None:
+def test_an_invalid_prompt_is_reported(text: Any, message: str) -> None:
     with pytest.raises(Invalid, match=r".") as caught:
         read_prompt(text, ["answer", "level"])
-    assert told in str(caught.value)
+    assert message in str(caught.value)
     assert caught.value.field == "prompt"
 
 
 @given(st.text(), st.text())
-def test_what_is_filled_in_is_never_read_as_a_prompt(before: str, value: str) -> None:
+def test_values_are_never_read_as_a_prompt(before: str, value: str) -> None:
     literal = before.replace("{", "{{").replace("}", "}}")
     written = read_prompt(f"x{literal}{{answer}}", ["answer"]).render({"answer": value})
     assert written == f"x{before}{value}"
@@ -80,7 +80,7 @@ def test_fields_have_types_and_defaults() -> None:
 
 
 @pytest.mark.parametrize(
-    ("said", "told"),
+    ("table", "message"),
     [
         ("str", 'fields must be a table like { answer = "str", level = "int?" }'),
         (
@@ -99,10 +99,10 @@ def test_fields_have_types_and_defaults() -> None:
         ({"": "str"}, "is not a name"),
     ],
 )
-def test_wrong_fields_are_told(said: Any, told: str) -> None:
+def test_invalid_fields_are_reported(table: Any, message: str) -> None:
     with pytest.raises(Invalid, match=r".") as caught:
-        read_fields(said)
-    assert told in str(caught.value)
+        read_fields(table)
+    assert message in str(caught.value)
 
 
 @pytest.mark.parametrize(
@@ -115,11 +115,11 @@ def test_wrong_fields_are_told(said: Any, told: str) -> None:
         ("国" * 40, 10),
     ],
 )
-def test_no_tokenizer_needs_fewer(text: str, least: int) -> None:
+def test_the_fewest_tokens_of_a_text(text: str, least: int) -> None:
     assert least_tokens([text]) == least
 
 
-def test_only_a_count_that_is_far_too_small_is_cut() -> None:
+def test_only_a_far_too_small_count_means_a_cut_prompt() -> None:
     essay = ["word " * 100]
     assert is_cut(essay, 89)
     assert not is_cut(essay, 90)

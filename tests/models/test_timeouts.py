@@ -1,4 +1,4 @@
-"""How long a handler of a `penstock.toml` waits for its provider: less than its job may take."""
+"""The timeouts of handlers in `penstock.toml`: shorter than the job's timeout."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -18,7 +18,7 @@ Waits = Callable[..., Any]
 
 @pytest.fixture
 def config_of(tmp_path: Path) -> Waits:
-    """What a job's handler was built with."""
+    """Return the configuration with which a job's handler was built."""
 
     def found(handler: str, options: str = "", queue: str = "") -> Any:
         text = f'[queues.q]\n{queue}\n[jobs.f]\nqueue = "q"\nhandler = "{handler}"\n{options}\n'
@@ -38,19 +38,17 @@ def _config(app: Penstock) -> Any:
 
 
 @pytest.mark.parametrize("handler", ["ollama", "openai"])
-def test_a_first_token_is_waited_for_as_long_as_the_job_may_take(
-    config_of: Waits, handler: str
-) -> None:
+def test_the_first_token_may_take_as_long_as_the_job(config_of: Waits, handler: str) -> None:
     """None: the timeout of the job ends the wait, also where an operator has changed it."""
     assert config_of(handler).first_token_seconds is None
     assert config_of(handler, queue="timeout = '1h'").first_token_seconds is None
     short = config_of(handler, "timeout = '20s'", "timeout = '1h'")
     assert (short.first_token_seconds, short.stall_seconds) == (None, 15)
-    said = config_of(handler, "timeout = '20s'\nfirst_token_timeout = '19s'\nstall_timeout = 18")
-    assert (said.first_token_seconds, said.stall_seconds) == (19, 18)
+    config = config_of(handler, "timeout = '20s'\nfirst_token_timeout = '19s'\nstall_timeout = 18")
+    assert (config.first_token_seconds, config.stall_seconds) == (19, 18)
 
 
-def test_an_answer_is_waited_for_a_little_less_than_the_job_may_take(config_of: Waits) -> None:
+def test_an_answer_may_take_a_little_less_than_the_job(config_of: Waits) -> None:
     assert config_of("http").answer_seconds == 108
     assert config_of("http", "timeout = '10m'").answer_seconds == 540
     assert config_of("http", queue="timeout = '10s'").answer_seconds == 9
@@ -58,7 +56,7 @@ def test_an_answer_is_waited_for_a_little_less_than_the_job_may_take(config_of: 
 
 
 @pytest.mark.parametrize(
-    ("handler", "options", "told"),
+    ("handler", "options", "message"),
     [
         ("ollama", "first_token_timeout = '2m'", "first_token_timeout: is '2m', but the job is"),
         ("openai", "first_token_timeout = 200", "stopped after its timeout of 120 s: make first_"),
@@ -67,9 +65,9 @@ def test_an_answer_is_waited_for_a_little_less_than_the_job_may_take(config_of: 
         ("http", "answer_timeout = 0", "answer_timeout: answer_timeout is 0; it may be"),
     ],
 )
-def test_a_wait_that_could_not_end_in_time_is_refused(
-    config_of: Waits, handler: str, options: str, told: str
+def test_a_timeout_longer_than_the_jobs_is_refused(
+    config_of: Waits, handler: str, options: str, message: str
 ) -> None:
     with pytest.raises(WrongApp) as caught:
         config_of(handler, options)
-    assert told in str(caught.value)
+    assert message in str(caught.value)

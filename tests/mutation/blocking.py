@@ -1,4 +1,4 @@
-"""Guards of blocked_loop.sql, and of what recover.sql does about blocked event loops."""
+"""Guards of blocked_loop.sql, and of the parts of recover.sql about blocked event loops."""
 
 from typing import Any
 
@@ -25,7 +25,7 @@ async def report(
 
 
 async def blocked(s: Scene, *, jobs: int = 2) -> tuple[int, list[Row]]:
-    """A worker that runs so many jobs; they may take a minute."""
+    """Start a worker that runs so many jobs with a timeout of a minute."""
     await factory.queue(s.conn, timeout_seconds=60)
     worker = await s.worker()
     await factory.submit_rows(s.conn, [{"kind": "q"}] * jobs)
@@ -39,7 +39,7 @@ async def recovered(s: Scene) -> dict[Any, str]:
 @catches(
     "_recoverable: blocker known", replace=("l.blocker = 'known' then 'released'", "false then ''")
 )
-async def who_could_not_end_is_released_and_who_blocks_is_over_its_time(s: Scene) -> None:
+async def blocked_attempts_are_released_and_the_blocking_one_times_out(s: Scene) -> None:
     """D2"""
     worker, [blocker, other] = await blocked(s)
     await s.clock.advance("70s")
@@ -50,7 +50,7 @@ async def who_could_not_end_is_released_and_who_blocks_is_over_its_time(s: Scene
 
 
 @catches("_recoverable: alone in loop", replace=("and not j.only_suspect", ""))
-async def what_blocks_unseen_is_charged_when_it_runs_alone(s: Scene) -> None:
+async def an_unreported_block_counts_as_a_failure_of_a_job_that_runs_alone(s: Scene) -> None:
     worker, [row] = await blocked(s, jobs=1)
     await s.conn.execute("select penstock.mark_only_suspect($1, $2, 1)", worker, row["id"])
     await s.clock.advance("70s")
@@ -59,7 +59,7 @@ async def what_blocks_unseen_is_charged_when_it_runs_alone(s: Scene) -> None:
 
 
 @catches("_recoverable: loop stands for long")
-async def what_has_time_left_is_not_taken_from_a_loop_that_stands_for_a_moment(s: Scene) -> None:
+async def a_job_with_time_left_is_not_recovered_from_a_briefly_blocked_loop(s: Scene) -> None:
     worker, [blocker, _] = await blocked(s)
     await s.clock.advance("40s")
     await report(s, worker, 20, by=blocker)
@@ -67,7 +67,7 @@ async def what_has_time_left_is_not_taken_from_a_loop_that_stands_for_a_moment(s
 
 
 @catches("_recoverable: not the blocker")
-async def what_blocks_for_long_is_not_released_before_its_time_is_over(s: Scene) -> None:
+async def a_long_blocking_job_is_not_released_before_its_timeout(s: Scene) -> None:
     worker, [blocker, other] = await blocked(s)
     await s.clock.advance("40s")
     await report(s, worker, 31, by=blocker)
@@ -75,7 +75,7 @@ async def what_blocks_for_long_is_not_released_before_its_time_is_over(s: Scene)
 
 
 @catches("_blocked_loops: not over")
-async def a_loop_that_goes_on_holds_its_jobs_to_their_time(s: Scene) -> None:
+async def a_running_loop_enforces_the_timeouts_of_its_jobs(s: Scene) -> None:
     worker, rows = await blocked(s)
     await report(s, worker, 0.5, over=True)
     await s.clock.advance("70s")
@@ -83,8 +83,8 @@ async def a_loop_that_goes_on_holds_its_jobs_to_their_time(s: Scene) -> None:
 
 
 @catches("_blocked_loops: renewed")
-async def a_report_that_nobody_renewed_counts_no_more(s: Scene) -> None:
-    """Its worker beats, so the report would have come."""
+async def an_outdated_report_does_not_count(s: Scene) -> None:
+    """Its worker sends heartbeats, so a new report would have come."""
     await factory.queue(s.conn, timeout_seconds=60)
     worker = await s.worker(lease="30 seconds")
     await factory.submit(s.conn)
@@ -97,7 +97,7 @@ async def a_report_that_nobody_renewed_counts_no_more(s: Scene) -> None:
 
 
 @catches("report_blocked_loop: once")
-async def a_report_that_comes_late_does_not_open_what_is_over(s: Scene) -> None:
+async def a_late_report_does_not_reopen_an_attempt_that_timed_out(s: Scene) -> None:
     worker, [blocker, _] = await blocked(s)
     await report(s, worker, 20, over=True, by=blocker)
     await report(s, worker, 20, over=True, by=blocker)
@@ -117,7 +117,7 @@ async def _time_left(s: Scene, job: Any) -> float:
 
 
 @catches("report_blocked_loop: innocent")
-async def the_lost_time_is_returned_but_not_to_who_took_it(s: Scene) -> None:
+async def lost_time_is_returned_but_not_to_the_job_that_blocked(s: Scene) -> None:
     worker, [blocker, other] = await blocked(s)
     await s.clock.advance("20s")
     owns = await report(s, worker, 14, over=True, by=blocker)
@@ -127,7 +127,7 @@ async def the_lost_time_is_returned_but_not_to_who_took_it(s: Scene) -> None:
 
 
 @catches("report_blocked_loop: its own")
-async def others_have_lost_no_time(s: Scene) -> None:
+async def other_workers_have_lost_no_time(s: Scene) -> None:
     worker, _ = await blocked(s)
     await factory.submit(s.conn)
     [other] = await s.start(await s.worker())
@@ -137,7 +137,7 @@ async def others_have_lost_no_time(s: Scene) -> None:
 
 
 async def _losses(s: Scene, row: Row) -> int:
-    """What the next worker is told of a job that was released."""
+    """Return the next worker's row of a job that was released."""
     await s.conn.execute("select penstock.stop_worker(worker_id) from penstock.job")
     await factory.recover(s.conn)
     [again] = await s.start(await s.worker())
@@ -147,14 +147,14 @@ async def _losses(s: Scene, row: Row) -> int:
 
 
 @catches("_mark_blocker: for long")
-async def a_moment_marks_nobody(s: Scene) -> None:
+async def a_short_block_marks_no_job(s: Scene) -> None:
     worker, [row] = await blocked(s, jobs=1)
     await report(s, worker, 3, over=True, by=row)
     assert await _losses(s, row) == 0
 
 
 @catches("_mark_blocker: fence")
-async def an_attempt_of_another_time_marks_nobody(s: Scene) -> None:
+async def an_attempt_of_another_period_marks_no_job(s: Scene) -> None:
     worker, [row] = await blocked(s, jobs=1)
     await factory.finish(s.conn, worker, [row], "released")
     [again] = await s.start(worker)

@@ -1,4 +1,4 @@
-"""Guards of circuit.sql and of what it added elsewhere: an outage is not a failure."""
+"""Guards of circuit.sql and of its effects elsewhere: an outage is not a failure."""
 
 from typing import Any
 
@@ -11,8 +11,8 @@ from support.circuits import circuit, end, fail, noticed, opened
 from support.factory import Row
 from support.interleave import Step
 
-# The claim's first look, without a lock, says the same as what is asked under the gate.
-NO_FIRST_LOOK = Edit("claim_jobs", "or v_state.stopped or", "or")
+# The claim's first check, without a lock, is the same as the second one under the gate's lock.
+NO_FIRST_CHECK = Edit("claim_jobs", "or v_state.stopped or", "or")
 
 
 async def _ready(s: Scene, *, jobs: int = 3, **options: Any) -> int:
@@ -33,7 +33,7 @@ async def _failures(s: Scene, start: Row) -> int:
 
 
 @catches("_opens: thrice")
-async def two_failures_are_no_outage(s: Scene) -> None:
+async def two_failures_are_not_an_outage(s: Scene) -> None:
     worker = await _ready(s)
     for _ in range(2):
         await fail(s.conn, worker, "interrupted")
@@ -41,7 +41,7 @@ async def two_failures_are_no_outage(s: Scene) -> None:
 
 
 @catches("_opens: from two jobs")
-async def one_job_alone_is_no_outage(s: Scene) -> None:
+async def failures_of_one_job_are_not_an_outage(s: Scene) -> None:
     worker = await _ready(s, jobs=1, attempts=99)
     for _ in range(8):
         await fail(s.conn, worker, "interrupted", delay="0")
@@ -59,7 +59,7 @@ async def one_job_with_a_wrong_setting_does_not_stop_the_others(s: Scene) -> Non
 @catches(
     "_circuit_after: of one sort", replace=("penstock._trouble(p_class)", "v_next.row_trouble")
 )
-async def a_wrong_setting_and_a_provider_that_was_busy_are_no_outage(s: Scene) -> None:
+async def a_wrong_setting_and_a_busy_provider_are_not_an_outage(s: Scene) -> None:
     worker = await _ready(s)
     await fail(s.conn, worker, "config", delay="1 hour")
     await fail(s.conn, worker, "overloaded", delay="1 hour")
@@ -71,7 +71,7 @@ async def a_wrong_setting_and_a_provider_that_was_busy_are_no_outage(s: Scene) -
     replace=("p_started_at < v_next.changed_at", "false"),
     beside=["_circuit_after: overtaken"],
 )
-async def late_failures_of_an_outage_that_is_over_are_no_new_one(s: Scene) -> None:
+async def late_failures_of_a_past_outage_are_not_a_new_outage(s: Scene) -> None:
     worker = await _ready(s, jobs=12)
     old = await s.start(worker, limit=9)
     await noticed(s.conn)
@@ -83,8 +83,8 @@ async def late_failures_of_an_outage_that_is_over_are_no_new_one(s: Scene) -> No
 
 
 @catches("_circuit_after: overtaken", replace=("p_started_at < v_next.answered_start", "false"))
-async def calls_that_hung_while_later_ones_were_answered_are_no_outage(s: Scene) -> None:
-    """At rest, a circuit hears of an answer every few seconds."""
+async def hanging_calls_before_answered_ones_are_not_an_outage(s: Scene) -> None:
+    """A closed circuit records an answer only every few seconds."""
     worker = await _ready(s, jobs=9, attempts=9)
     hung = await s.start(worker, limit=8)
     await s.clock.advance("6s")
@@ -95,7 +95,7 @@ async def calls_that_hung_while_later_ones_were_answered_are_no_outage(s: Scene)
 
 
 @catches("_opens: by the share")
-async def a_provider_that_refuses_half_of_its_calls_goes_on(s: Scene) -> None:
+async def a_provider_that_refuses_half_of_its_calls_keeps_its_circuit_closed(s: Scene) -> None:
     worker = await _ready(s, jobs=40)
     await s.conn.execute("update penstock.circuit set refused = 0.5")
     for _ in range(6):
@@ -104,7 +104,7 @@ async def a_provider_that_refuses_half_of_its_calls_goes_on(s: Scene) -> None:
 
 
 async def _ramp(s: Scene, *, allowed: int = 16, jobs: int = 20) -> int:
-    """A circuit whose provider has been coming back for some time."""
+    """Return a circuit whose ramp has lasted for some time."""
     worker = await opened(s.conn, jobs=jobs, concurrency=100)
     await s.clock.advance("1s")
     await factory.finish(s.conn, worker, await s.start(worker))
@@ -120,7 +120,7 @@ async def the_refusals_of_one_round_lower_a_ramp_once(s: Scene) -> None:
 
 
 @catches("_is_steady: quiet")
-async def a_ramp_in_which_calls_are_refused_goes_on(s: Scene) -> None:
+async def a_ramp_with_refused_calls_continues(s: Scene) -> None:
     worker = await _ramp(s)
     await s.clock.advance("50s")
     await fail(s.conn, worker, "overloaded")
@@ -147,7 +147,7 @@ async def a_probe_that_hangs_does_not_hold_the_circuit(s: Scene) -> None:
 
 
 async def _hung_probe(s: Scene) -> list[Row]:
-    """The probe after one of an account that hangs, whose other job is next in line."""
+    """Return the next probe after a hanging one of an account whose other job is next to start."""
     worker = await opened(s.conn, jobs=2)
     await s.conn.execute("select penstock.cancel_job(id) from penstock.job")
     for account in ("bad", "bad", "good"):
@@ -160,20 +160,20 @@ async def _hung_probe(s: Scene) -> list[Row]:
 
 
 @catches("_other_probe: another account")
-async def the_next_probe_is_another_account_s(s: Scene) -> None:
+async def the_next_probe_belongs_to_another_account(s: Scene) -> None:
     [probe] = await _hung_probe(s)
     assert probe["account"] == "good"
 
 
 @catches("_other_probe: another lane")
-async def the_next_probe_is_another_limited_account_s(s: Scene) -> None:
+async def the_next_probe_belongs_to_another_limited_account(s: Scene) -> None:
     await factory.plan(s.conn, concurrency=5)
     [probe] = await _hung_probe(s)
     assert probe["account"] == "good"
 
 
 @catches("_apply_outcomes_to_circuits: half up")
-async def a_failure_at_a_provider_that_is_well_counts(s: Scene) -> None:
+async def a_failure_at_a_working_provider_counts(s: Scene) -> None:
     worker = await _ready(s)
     first = await s.start(worker)
     await end(s.conn, worker, first, "interrupted")
@@ -184,7 +184,7 @@ async def a_failure_at_a_provider_that_is_well_counts(s: Scene) -> None:
     "_apply_outcomes_to_circuits: odd",
     replace=("case when penstock._is_half_up(v_old.refused) then 100 else 10 end", "10"),
 )
-async def deferrals_at_a_provider_that_is_half_up_are_not_counted(s: Scene) -> None:
+async def deferrals_at_a_half_available_provider_are_not_counted(s: Scene) -> None:
     worker = await _ready(s, jobs=1)
     await s.conn.execute("update penstock.job set isolated = 50")
     await s.conn.execute("update penstock.circuit set refused = 0.5")
@@ -194,7 +194,7 @@ async def deferrals_at_a_provider_that_is_half_up_are_not_counted(s: Scene) -> N
 
 
 @catches("_update_circuits: nobody waits", replace=("skip locked", ""))
-async def an_answer_does_not_wait_for_a_circuit_that_is_changed(s: Scene) -> None:
+async def an_answer_does_not_wait_for_a_locked_circuit(s: Scene) -> None:
     worker = await _ready(s)
     first = await s.start(worker)
     other, finisher = await s.connect(), await s.connect()
@@ -204,7 +204,7 @@ async def an_answer_does_not_wait_for_a_circuit_that_is_changed(s: Scene) -> Non
 
 
 @catches("_after_answer: by its probe")
-async def what_was_under_way_does_not_close_the_circuit(s: Scene) -> None:
+async def a_call_from_before_the_outage_does_not_close_the_circuit(s: Scene) -> None:
     worker = await _ready(s)
     slow = await s.start(worker)
     await noticed(s.conn)
@@ -227,7 +227,7 @@ async def two_failures_at_once_are_two_in_a_row(s: Scene) -> None:
 
 
 @catches("_apply_outcomes_to_circuits: an outage")
-async def a_queue_that_has_to_wait_gives_no_failure_back(s: Scene) -> None:
+async def a_queue_that_must_wait_refunds_no_failure(s: Scene) -> None:
     worker = await _ready(s)
     first, second = await s.start(worker, limit=2)
     await end(s.conn, worker, [first], "interrupted")
@@ -236,7 +236,7 @@ async def a_queue_that_has_to_wait_gives_no_failure_back(s: Scene) -> None:
 
 
 @catches("_uncount_failures: of the last minute")
-async def a_failure_of_long_ago_was_no_outage(s: Scene) -> None:
+async def an_old_failure_was_not_an_outage(s: Scene) -> None:
     worker = await _ready(s)
     first, second = await s.start(worker, limit=2)
     await end(s.conn, worker, [first], "interrupted")
@@ -246,8 +246,8 @@ async def a_failure_of_long_ago_was_no_outage(s: Scene) -> None:
 
 
 @catches("_uncount_failures: three times", "_uncount_failures: these")
-async def a_job_that_was_given_back_three_times_pays(s: Scene) -> None:
-    """Nor does it get away with it when another one's failure comes in late."""
+async def a_job_that_was_released_three_times_gets_a_failure(s: Scene) -> None:
+    """A late failure of another job does not change that."""
     worker = await _ready(s)
     poison, late, other = await s.start(worker, limit=3)
     await s.conn.execute(
@@ -261,7 +261,7 @@ async def a_job_that_was_given_back_three_times_pays(s: Scene) -> None:
 
 
 @catches("_uncount_failures: a hundred times")
-async def a_job_that_was_spared_a_hundred_times_pays(s: Scene) -> None:
+async def a_job_that_was_released_a_hundred_times_gets_a_failure(s: Scene) -> None:
     worker = await _ready(s)
     await s.conn.execute("update penstock.job set uncounted_failures = 100")
     late = await s.start(worker)
@@ -280,8 +280,8 @@ async def one_job_is_the_probe_of_an_open_circuit(s: Scene) -> None:
 
 
 @catches("_pass_circuit: not before", replace=("p_now < v_circuit.next_at", "false"))
-async def a_claim_that_waited_while_the_probe_failed_is_no_probe(s: Scene) -> None:
-    """It came when a probe was due, and gets the gate when the next one is not."""
+async def a_claim_that_waited_while_the_probe_failed_gets_no_probe(s: Scene) -> None:
+    """It began when a probe was due, and locks the gate when the next one is not due."""
     worker = await opened(s.conn)
     await s.clock.advance("1s")
     one, other = await s.connect(), await s.connect()
@@ -293,7 +293,7 @@ async def a_claim_that_waited_while_the_probe_failed_is_no_probe(s: Scene) -> No
     assert await second == []
 
 
-@catches("_pass_circuit: by hand", beside=[NO_FIRST_LOOK])
+@catches("_pass_circuit: by hand", beside=[NO_FIRST_CHECK])
 async def a_queue_stopped_by_hand_has_no_probes(s: Scene) -> None:
     worker = await _ready(s)
     await s.conn.execute("select penstock.open_circuit('q')")
@@ -301,8 +301,8 @@ async def a_queue_stopped_by_hand_has_no_probes(s: Scene) -> None:
     assert await factory.claim(s.conn, worker) == []
 
 
-@catches("_pass_circuit: waited", beside=[NO_FIRST_LOOK])
-async def a_provider_that_asked_to_wait_is_given_its_time(s: Scene) -> None:
+@catches("_pass_circuit: waited", beside=[NO_FIRST_CHECK])
+async def the_retry_delay_of_a_provider_is_observed(s: Scene) -> None:
     worker = await _ready(s)
     await fail(s.conn, worker, "rate_limited", after=5)
     await s.clock.advance("4s")
@@ -310,7 +310,7 @@ async def a_provider_that_asked_to_wait_is_given_its_time(s: Scene) -> None:
 
 
 @catches("_pass_circuit: ramp")
-async def a_provider_that_has_just_come_back_gets_one_job(s: Scene) -> None:
+async def a_provider_that_has_just_recovered_gets_one_job(s: Scene) -> None:
     worker = await opened(s.conn, jobs=5)
     await s.clock.advance("1s")
     await factory.finish(s.conn, worker, await s.start(worker))
@@ -322,7 +322,7 @@ async def a_provider_that_has_just_come_back_gets_one_job(s: Scene) -> None:
     "_is_steady: its minute",
     replace=("p_circuit.changed_at <= p_now - interval '1 minute'", "true"),
 )
-async def a_ramp_has_a_minute(s: Scene) -> None:
+async def a_ramp_gets_a_minute(s: Scene) -> None:
     worker = await opened(s.conn)
     await s.clock.advance("1s")
     await factory.finish(s.conn, worker, await s.start(worker))
@@ -332,22 +332,22 @@ async def a_ramp_has_a_minute(s: Scene) -> None:
 
 
 @catches("_of_probes: no answer")
-async def a_probe_that_was_not_begun_met_nobody(s: Scene) -> None:
-    """Asked of the function itself: a finish asks it only where something is over its time."""
+async def a_probe_that_was_not_begun_made_no_call(s: Scene) -> None:
+    """The function is called directly: a finish calls it only after a timeout."""
     worker = await opened(s.conn)
     await s.clock.advance("1s")
     [probe] = await s.start(worker)
-    told = await s.value(
+    outcomes = await s.value(
         "select outcomes from penstock._of_probes($1, $2, $3, null, null)",
         [probe["id"]],
         [probe["attempt"]],
         ["released"],
     )
-    assert told == ["released"]
+    assert outcomes == ["released"]
 
 
 @catches("_of_probes: a probe")
-async def a_call_from_before_the_outage_that_is_over_its_time_is_no_probe(s: Scene) -> None:
+async def a_timed_out_call_from_before_the_outage_is_not_a_probe(s: Scene) -> None:
     worker = await _ready(s)
     slow = await s.start(worker)
     await noticed(s.conn)
@@ -357,32 +357,32 @@ async def a_call_from_before_the_outage_that_is_over_its_time_is_no_probe(s: Sce
 
 
 @catches("_of_probes: this attempt")
-async def the_late_end_of_an_older_start_is_not_the_probe_s(s: Scene) -> None:
-    """Asked of the function itself: whatever an older start tells is stale in the end."""
+async def the_late_outcome_of_an_older_attempt_is_not_the_probes(s: Scene) -> None:
+    """The function is called directly: a report of an older attempt is stale in any case."""
     worker = await opened(s.conn)
     await s.clock.advance("1s")
     [probe] = await s.start(worker)
-    told = await s.value(
+    outcomes = await s.value(
         "select outcomes from penstock._of_probes($1, $2, $3, null, null)",
         [probe["id"]],
         [probe["attempt"] - 1],
         ["timed_out"],
     )
-    assert told == ["timed_out"]
+    assert outcomes == ["timed_out"]
 
 
 @catches("due_checks: once a second")
-async def a_provider_is_looked_at_once_a_second(s: Scene) -> None:
+async def a_provider_is_checked_once_a_second(s: Scene) -> None:
     await opened(s.conn)
-    looks = [
+    checks = [
         await s.value("select address from penstock.due_checks('{q}')") is not None
         for _ in range(2)
     ]
-    assert looks == [True, False]
+    assert checks == [True, False]
 
 
 @catches("report_check: came back")
-async def a_provider_that_only_takes_connections_gets_no_more_probes(s: Scene) -> None:
+async def a_provider_that_only_accepts_connections_gets_no_more_probes(s: Scene) -> None:
     worker = await opened(s.conn)
     await s.conn.execute("select penstock.report_check('q', true)")
     await fail(s.conn, worker, "unavailable")
@@ -391,7 +391,7 @@ async def a_provider_that_only_takes_connections_gets_no_more_probes(s: Scene) -
 
 
 async def _parked(s: Scene, account: str | None = None) -> Row:
-    """The last failure of a job that may have been the provider's."""
+    """Settle the last failure of a job, which may have been the provider's."""
     worker, row = await s.running(account=account, attempts=1)
     await end(s.conn, worker, [row], "interrupted", delay="0")
     assert await s.status(row["id"]) == "scheduled"
@@ -409,14 +409,14 @@ async def only_the_last_failure_waits_for_an_outage(s: Scene) -> None:
 
 
 @catches("_fail_pending: its minute")
-async def a_parked_job_has_a_minute(s: Scene) -> None:
+async def a_parked_job_gets_a_minute(s: Scene) -> None:
     row = await _parked(s)
     await s.clock.advance("59s")
     await factory.recover(s.conn)
     assert await s.status(row["id"]) == "scheduled"
 
 
-# As if each of them had no attempts left: or the finish leaves alone who has.
+# As if no job had attempts left: otherwise the finish skips jobs that have.
 OUT_OF_ATTEMPTS = Edit("_fail_pending", "'retry'", "'failed'")
 
 
@@ -430,7 +430,7 @@ async def a_job_that_waits_for_its_next_attempt_is_not_failed(s: Scene) -> None:
 
 
 @catches("_fail_pending: lane held", replace=("penstock._try_lock_account(j.account_id)", "true"))
-async def a_parked_job_of_a_held_account_is_left_alone(s: Scene) -> None:
+async def a_parked_job_of_a_locked_account_is_skipped(s: Scene) -> None:
     await factory.plan(s.conn, concurrency=1)
     row = await _parked(s, account="a")
     await s.clock.advance("61s")
@@ -459,7 +459,7 @@ async def a_parked_job_does_not_start_again(s: Scene) -> None:
 
 
 @catches("_update_circuits: fence")
-async def the_end_of_an_older_start_says_nothing_about_the_provider(s: Scene) -> None:
+async def the_outcome_of_an_older_attempt_says_nothing_about_the_provider(s: Scene) -> None:
     worker = await _ready(s, jobs=1)
     await noticed(s.conn)
     [old] = await s.start(worker)
@@ -478,7 +478,7 @@ async def the_end_of_an_older_start_says_nothing_about_the_provider(s: Scene) ->
 
 
 @catches("_apply_outcomes_to_circuits: other trouble")
-async def an_operator_hears_that_a_provider_is_back_and_refuses_the_key(s: Scene) -> None:
+async def an_operator_sees_that_the_recovered_provider_refuses_the_key(s: Scene) -> None:
     worker = await opened(s.conn)
     await s.clock.advance("1s")
     await fail(s.conn, worker, "auth")
@@ -486,7 +486,7 @@ async def an_operator_hears_that_a_provider_is_back_and_refuses_the_key(s: Scene
 
 
 @catches("report_check: may be gone")
-async def a_busy_provider_is_given_the_time_it_asked_for(s: Scene) -> None:
+async def the_retry_delay_of_a_busy_provider_is_observed(s: Scene) -> None:
     worker = await _ready(s)
     for _ in range(2):
         await fail(s.conn, worker, "overloaded", after=30)
@@ -495,7 +495,7 @@ async def a_busy_provider_is_given_the_time_it_asked_for(s: Scene) -> None:
 
 
 @catches("_count_isolated: ten times", replace=("j.isolated >= p_free", "true"))
-async def ten_deferrals_among_answers_are_free(s: Scene) -> None:
+async def ten_deferrals_among_answers_are_no_failures(s: Scene) -> None:
     await factory.queue(s.conn)
     worker, job = await s.worker(), await factory.submit(s.conn)
     for _ in range(5):

@@ -1,4 +1,4 @@
-"""Guards of claim.sql, choose.sql and lanes.sql: what may start, and who counts it."""
+"""Guards of claim.sql, choose.sql and lanes.sql: which jobs may start, and their counting."""
 
 from contextlib import suppress
 
@@ -62,8 +62,8 @@ async def an_account_starts_no_more_than_its_limit(s: Scene) -> None:
 
 
 @catches("_choose: queued", raises=asyncpg.RaiseError, match="chose 2 jobs but started 1")
-async def what_runs_in_a_lane_is_not_chosen_again(s: Scene) -> None:
-    """If it were, the claim would see that it starts fewer than it chose, and take all back."""
+async def a_running_job_of_a_lane_is_not_chosen_again(s: Scene) -> None:
+    """Otherwise the claim would notice that it starts fewer jobs than it chose, and fail."""
     await _claim_beside_one_that_runs(s)
 
 
@@ -73,8 +73,8 @@ async def what_runs_in_a_lane_is_not_chosen_again(s: Scene) -> None:
     replace=("v_started <> cardinality(v_jobs)", "false"),
     beside=["_choose: queued"],
 )
-async def what_runs_is_not_started_again_even_if_it_was_chosen(s: Scene) -> None:
-    with suppress(asyncpg.RaiseError):  # then all of it is taken back
+async def a_running_job_is_not_started_again_even_if_it_was_chosen(s: Scene) -> None:
+    with suppress(asyncpg.RaiseError):  # then the whole claim is rolled back
         await _claim_beside_one_that_runs(s)
     assert await s.value("select max(attempt) from penstock.job") == 1
     assert await s.value("select running from penstock.account where name = 'a'") == 1
@@ -90,7 +90,7 @@ async def _claim_beside_one_that_runs(s: Scene) -> None:
 
 
 @catches("_hold_plain: waits", raises=asyncpg.RaiseError, match="chose 1 jobs but started 0")
-async def what_runs_in_no_lane_is_not_chosen_again(s: Scene) -> None:
+async def a_running_job_without_a_lane_is_not_chosen_again(s: Scene) -> None:
     _, running = await s.running()
     await _claim_what_waits(s, running)
 
@@ -119,7 +119,7 @@ for guard, beside in (("waits", "queued"), ("queued", "waits")):
 
 
 @catches("claim_jobs: has a handler")
-async def a_worker_starts_no_kind_that_it_has_no_handler_for(s: Scene) -> None:
+async def a_worker_starts_only_kinds_with_a_handler(s: Scene) -> None:
     await factory.queue(s.conn)
     await factory.submit(s.conn)
     worker = await factory.worker(s.conn, kinds=["another"])
@@ -128,7 +128,7 @@ async def a_worker_starts_no_kind_that_it_has_no_handler_for(s: Scene) -> None:
 
 @catches("_hold_accounts: locked", replace=("for no key update of a skip locked", ""))
 async def two_claims_at_once_keep_the_limit_of_an_account(s: Scene) -> None:
-    """In two queues, so that no gate and no job is between them."""
+    """In two queues, so that they lock no common gate and no common job."""
     await factory.plan(s.conn, concurrency=1)
     for kind in ("q", "other", "single"):
         await factory.queue(s.conn, kind)
@@ -152,7 +152,7 @@ async def a_worker_gets_no_more_than_it_asked_for(s: Scene) -> None:
 
 
 @catches("_choose: full")
-async def an_account_filled_from_another_queue_does_not_stand_in_front(s: Scene) -> None:
+async def a_full_account_does_not_block_other_accounts(s: Scene) -> None:
     await factory.queue(s.conn)
     await factory.queue(s.conn, "other")
     await factory.plan(s.conn, concurrency=1)
@@ -201,7 +201,7 @@ async def a_paused_queue_starts_nothing(s: Scene) -> None:
 
 
 @catches("claim_jobs: worker lives")
-async def a_worker_given_up_for_lost_gets_nothing(s: Scene) -> None:
+async def a_lost_worker_gets_no_jobs(s: Scene) -> None:
     await factory.queue(s.conn)
     worker = await s.worker(lease="15 seconds")
     await s.clock.advance("1m")
@@ -212,7 +212,7 @@ async def a_worker_given_up_for_lost_gets_nothing(s: Scene) -> None:
 
 
 @catches("claim_jobs: expired", replace=("v_state.expired", "false"))
-async def what_has_expired_is_not_started(s: Scene) -> None:
+async def an_expired_job_is_not_started(s: Scene) -> None:
     await factory.queue(s.conn)
     job = await factory.submit(s.conn, expires_seconds=5)
     await s.clock.advance("10s")
@@ -230,7 +230,7 @@ async def what_has_expired_is_not_started(s: Scene) -> None:
         ),
     ],
 )
-async def what_has_expired_is_not_started_when_there_is_more_of_it_than_a_pass_takes(
+async def an_expired_job_is_not_started_when_one_pass_cannot_take_all(
     s: Scene,
 ) -> None:
     await factory.queue(s.conn)
@@ -240,8 +240,8 @@ async def what_has_expired_is_not_started_when_there_is_more_of_it_than_a_pass_t
 
 
 @catches("_hold_plain: stray")
-async def a_job_older_than_its_accounts_limit_waits_while_the_account_is_held(s: Scene) -> None:
-    """It can neither start nor join its lane, and stands in nobody's way."""
+async def a_job_older_than_its_accounts_limit_waits_while_the_account_is_locked(s: Scene) -> None:
+    """It can neither start nor join its lane, and blocks no other job."""
     worker, _ = await s.running(account="a")
     app, claimer = await s.connect(), await s.connect()
     async with app.transaction():
@@ -255,7 +255,7 @@ async def a_job_older_than_its_accounts_limit_waits_while_the_account_is_held(s:
 
 
 @catches("_hold_plain: merged stray")
-async def so_does_one_among_several_kinds(s: Scene) -> None:
+async def such_a_job_waits_in_a_claim_of_several_kinds_too(s: Scene) -> None:
     worker, _ = await s.running(account="a")
     await factory.kind(s.conn, "another")
     app, claimer = await s.connect(), await s.connect()
@@ -270,7 +270,7 @@ async def so_does_one_among_several_kinds(s: Scene) -> None:
 
 
 @catches("_enlane_strays: account held")
-async def nobody_joins_the_lane_of_a_held_account(s: Scene) -> None:
+async def no_job_joins_the_lane_of_a_locked_account(s: Scene) -> None:
     worker, _ = await s.running(account="a")
     app, claimer = await s.connect(), await s.connect()
     async with app.transaction():
@@ -304,7 +304,7 @@ async def a_limit_raised_too_little_opens_no_lane(s: Scene) -> None:
 
 
 @catches("_enlane_jobs: queued", "_enlane_jobs: in no lane")
-async def who_runs_or_stands_in_a_lane_does_not_join_one(s: Scene) -> None:
+async def a_job_that_runs_or_is_in_a_lane_joins_no_lane(s: Scene) -> None:
     _, started = await s.running(account="a")
     waiting = await factory.submit(s.conn, account="a")
     await s.unlimited_then("a", concurrency=1)
@@ -315,14 +315,14 @@ async def who_runs_or_stands_in_a_lane_does_not_join_one(s: Scene) -> None:
 
 
 @catches("_count_running: runs", raises=asyncpg.CheckViolationError, match="waiting_has_no_slots")
-async def what_waits_takes_no_slot_when_a_limit_comes(s: Scene) -> None:
+async def a_waiting_job_takes_no_slot_when_a_limit_is_set(s: Scene) -> None:
     await s.running(account="a")
     await factory.submit(s.conn, account="a")
     await s.unlimited_then("a", concurrency=2)
 
 
 @catches("_count_running: once")
-async def what_has_a_slot_takes_no_second_when_a_limit_comes_back(s: Scene) -> None:
+async def a_job_with_a_slot_takes_no_second_one_when_a_limit_returns(s: Scene) -> None:
     await factory.plan(s.conn, "open", default=False)
     await s.running(account="a")
     await s.unlimited_then("a", concurrency=1)

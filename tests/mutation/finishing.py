@@ -1,4 +1,4 @@
-"""Guards of finish.sql and callbacks.sql: who may end a start, once, and what it frees."""
+"""Guards of finish.sql and callbacks.sql: who may settle an attempt, once, and what that frees."""
 
 import asyncpg
 
@@ -6,9 +6,9 @@ from mutation.guards import Edit
 from mutation.scene import SIGN, Scene, catches
 from support import factory
 
-# Jobs that may be given back are picked and locked by two conditions that _requeue_jobs repeats.
+# Two conditions choose and lock jobs that may be released; _requeue_jobs repeats them.
 UNPICKED = ("_settle_jobs: theirs", "_settle_jobs: account locked")
-# Takes away the pass that ends, under locks, what could not end at once.
+# Removes the second pass, which settles under locks the attempts that the first one could not.
 NO_SECOND_PASS = Edit(
     "_settle_jobs",
     "p_usages, p_units, v_accounts, v_now, v_locked);",
@@ -17,7 +17,7 @@ NO_SECOND_PASS = Edit(
 
 
 @catches("_move_to_finished: fence")
-async def an_earlier_start_ends_nothing(s: Scene) -> None:
+async def an_earlier_attempt_settles_nothing(s: Scene) -> None:
     worker, first = await s.running()
     await factory.finish(s.conn, worker, [first], "retry", delay="0")
     await s.start(worker)
@@ -26,7 +26,7 @@ async def an_earlier_start_ends_nothing(s: Scene) -> None:
 
 
 @catches("_requeue_jobs: fence", beside=UNPICKED)
-async def an_earlier_start_gives_nothing_back(s: Scene) -> None:
+async def an_earlier_attempt_releases_nothing(s: Scene) -> None:
     worker, first = await s.running()
     await factory.finish(s.conn, worker, [first], "retry", delay="0")
     await s.start(worker)
@@ -35,7 +35,7 @@ async def an_earlier_start_gives_nothing_back(s: Scene) -> None:
 
 
 @catches("_move_to_finished: expected status")
-async def upkeep_ends_no_start_that_has_ended(s: Scene) -> None:
+async def upkeep_settles_no_settled_attempt(s: Scene) -> None:
     worker, row = await s.running()
     await factory.finish(s.conn, worker, [row], "retry")
     assert await s.settle(row["id"], 1, "failed") == "stale"
@@ -48,7 +48,7 @@ async def upkeep_ends_no_start_that_has_ended(s: Scene) -> None:
     raises=asyncpg.UniqueViolationError,
     match="attempt_.*_pkey",
 )
-async def upkeep_gives_no_start_back_twice(s: Scene) -> None:
+async def upkeep_releases_no_attempt_twice(s: Scene) -> None:
     worker, row = await s.running()
     await factory.finish(s.conn, worker, [row], "retry")
     assert await s.settle(row["id"], 1, "lost") == "stale"
@@ -56,51 +56,51 @@ async def upkeep_gives_no_start_back_twice(s: Scene) -> None:
 
 
 @catches("_move_to_finished: owner", "_settle_jobs: locked, owner")
-async def another_worker_ends_nothing_and_is_not_told_to_try_again(s: Scene) -> None:
+async def another_worker_settles_nothing_and_gets_no_locked_verdict(s: Scene) -> None:
     _, row = await s.running()
-    [told] = await factory.finish(s.conn, await s.worker(), [row])
-    assert (told["verdict"], await s.status(row["id"])) == ("stale", "running")
+    [answer] = await factory.finish(s.conn, await s.worker(), [row])
+    assert (answer["verdict"], await s.status(row["id"])) == ("stale", "running")
 
 
 @catches("_requeue_jobs: owner")
-async def another_worker_gives_nothing_back(s: Scene) -> None:
+async def another_worker_releases_nothing(s: Scene) -> None:
     _, row = await s.running()
-    [told] = await factory.finish(s.conn, await s.worker(), [row], "retry")
-    assert (told["verdict"], await s.status(row["id"])) == ("stale", "running")
+    [answer] = await factory.finish(s.conn, await s.worker(), [row], "retry")
+    assert (answer["verdict"], await s.status(row["id"])) == ("stale", "running")
 
 
 @catches("_move_to_finished: token", "_settle_jobs: locked, token")
-async def a_wrong_token_ends_nothing_and_is_not_told_to_try_again(s: Scene) -> None:
+async def a_wrong_token_settles_nothing_and_gets_no_locked_verdict(s: Scene) -> None:
     _, row = await s.awaiting()
     assert await factory.call_back(s.conn, row["id"], 1, "another one") == "invalid"
     assert await s.status(row["id"]) == "awaiting"
 
 
 @catches("_requeue_jobs: token")
-async def a_wrong_token_gives_nothing_back(s: Scene) -> None:
+async def a_wrong_token_releases_nothing(s: Scene) -> None:
     _, row = await s.awaiting()
     assert await factory.call_back(s.conn, row["id"], 1, "another one", "retry") == "invalid"
     assert await s.status(row["id"]) == "awaiting"
 
 
 @catches("resolve_callbacks: token given")
-async def no_token_is_no_key(s: Scene) -> None:
-    """Where there is none to compare with, upkeep would be taken to call."""
+async def a_missing_token_is_refused(s: Scene) -> None:
+    """Without a token to compare, the caller would be taken for upkeep."""
     _, row = await s.awaiting()
     assert await factory.call_back(s.conn, row["id"], 1, None) == "invalid"
     assert await s.status(row["id"]) == "awaiting"
 
 
 @catches("resolve_callbacks: outcome known")
-async def a_function_outside_may_not_say_what_only_upkeep_says(s: Scene) -> None:
+async def an_outside_function_may_not_report_an_outcome_of_upkeep(s: Scene) -> None:
     _, row = await s.awaiting()
-    told = await factory.call_back(s.conn, row["id"], 1, SIGN, "cancelled")
-    assert (told, await s.status(row["id"])) == ("invalid", "awaiting")
+    verdict = await factory.call_back(s.conn, row["id"], 1, SIGN, "cancelled")
+    assert (verdict, await s.status(row["id"])) == ("invalid", "awaiting")
 
 
 @catches("finish_jobs: worker named", replace=("p_worker is null", "false"))
 async def a_report_without_a_worker_is_refused(s: Scene) -> None:
-    """Upkeep gives none, and so ends anybody's start."""
+    """Upkeep passes none, and so may settle the attempt of any worker."""
     _, row = await s.running()
     with factory.refused(422, "invalid_finish", "worker"):
         await s.conn.execute(
@@ -109,38 +109,38 @@ async def a_report_without_a_worker_is_refused(s: Scene) -> None:
 
 
 async def _with_its_account_held(s: Scene, outcome: str) -> None:
-    """An app has submitted for the account and not committed: locked, and nobody waits."""
+    """An app has an uncommitted submit for the account: the verdict is locked, without a wait."""
     await factory.plan(s.conn, concurrency=1)
     worker, row = await s.running(account="a")
     app, finisher = await s.connect(), await s.connect()
     async with app.transaction():
         await factory.submit(app, account="a")
         call = factory.finish(finisher, worker, [row], outcome)
-        [told] = await s.does_not_wait(finisher, call)
-        assert told["verdict"] == "locked"
-    [told] = await factory.finish(s.conn, worker, [row], outcome)
-    assert told["verdict"] == "done"
+        [answer] = await s.does_not_wait(finisher, call)
+        assert answer["verdict"] == "locked"
+    [answer] = await factory.finish(s.conn, worker, [row], outcome)
+    assert answer["verdict"] == "done"
 
 
 @catches("_move_to_finished: account locked", replace=("j.account_id = any (p_accounts)", "true"))
-async def what_ends_does_not_wait_for_its_account(s: Scene) -> None:
+async def finishing_a_job_does_not_wait_for_its_account(s: Scene) -> None:
     await _with_its_account_held(s, "succeeded")
 
 
 @catches("_requeue_jobs: account locked", beside=UNPICKED)
-async def what_goes_on_does_not_wait_for_its_account(s: Scene) -> None:
+async def retrying_a_job_does_not_wait_for_its_account(s: Scene) -> None:
     await _with_its_account_held(s, "retry")
 
 
 @catches("_lock_slots: locked", replace=("for no key update skip locked", ""))
-async def who_frees_a_slot_has_the_account_first(s: Scene) -> None:
-    """Or it would wait for it in the end, with its jobs in hand."""
+async def freeing_a_slot_locks_the_account_first(s: Scene) -> None:
+    """Otherwise it would wait for the account while it holds the locks of its jobs."""
     await _with_its_account_held(s, "succeeded")
 
 
 @catches("_settle_jobs: account locked", replace=("j.account_id = any (v_accounts)", "true"))
-async def a_job_whose_account_is_held_is_not_held_either(s: Scene) -> None:
-    """A claim that has the account may come to want the job, and we the claim's gate."""
+async def a_job_whose_account_is_locked_is_not_locked_either(s: Scene) -> None:
+    """A claim with the account's lock may need the job, and the finish the claim's gate."""
     await factory.plan(s.conn, concurrency=1)
     worker, row = await s.running(account="a")
     app, finisher = await s.connect(), await s.connect()
@@ -151,7 +151,7 @@ async def a_job_whose_account_is_held_is_not_held_either(s: Scene) -> None:
 
 
 @catches("_settle_jobs: theirs")
-async def a_stale_report_holds_nobodys_job(s: Scene) -> None:
+async def a_stale_report_locks_no_job(s: Scene) -> None:
     worker, first = await s.running()
     await factory.finish(s.conn, worker, [first], "retry", delay="0")
     await s.start(worker)
@@ -167,12 +167,12 @@ async def a_finish_does_not_wait_for_an_app_that_asks_to_cancel(s: Scene) -> Non
     app, finisher = await s.connect(), await s.connect()
     async with app.transaction():
         await app.execute("select penstock.cancel_job($1)", row["id"])
-        [told] = await s.does_not_wait(finisher, factory.finish(finisher, worker, [row]))
-        assert told["verdict"] == "locked"
+        [answer] = await s.does_not_wait(finisher, factory.finish(finisher, worker, [row]))
+        assert answer["verdict"] == "locked"
 
 
 @catches("_move_to_finished: final", raises=asyncpg.NotNullViolationError, match="status")
-async def what_goes_on_is_not_moved_to_history(s: Scene) -> None:
+async def an_unfinished_job_is_not_moved_to_history(s: Scene) -> None:
     worker, row = await s.running()
     await factory.finish(s.conn, worker, [row], "retry")
     assert await s.status(row["id"]) == "scheduled"
@@ -184,8 +184,8 @@ async def what_goes_on_is_not_moved_to_history(s: Scene) -> None:
     raises=asyncpg.CheckViolationError,
     match="attempts_are_left",
 )
-async def what_has_no_attempts_left_is_not_given_back(s: Scene) -> None:
-    """If it could not be ended either (an app held it a moment ago), it is left as it is."""
+async def a_job_without_attempts_left_is_not_released(s: Scene) -> None:
+    """If it cannot be failed either (an app had locked it), it stays unchanged."""
     worker, row = await s.running(attempts=1)
     await s.conn.fetch("select from penstock.job for update")  # leaves its mark in xmax
     await factory.finish(s.conn, worker, [row], "retry")
@@ -193,8 +193,8 @@ async def what_has_no_attempts_left_is_not_given_back(s: Scene) -> None:
 
 
 @catches("_settle_jobs: locked, fence")
-async def an_earlier_start_is_not_told_to_try_again(s: Scene) -> None:
-    """It is upkeep's: told by a worker, the owner would say so too."""
+async def an_earlier_attempt_gets_no_locked_verdict(s: Scene) -> None:
+    """It was settled by upkeep; a report of the worker would get the same verdict."""
     worker, first = await s.running()
     await factory.finish(s.conn, worker, [first], "retry", delay="0")
     await s.start(worker)
@@ -202,26 +202,26 @@ async def an_earlier_start_is_not_told_to_try_again(s: Scene) -> None:
 
 
 @catches("_settle_jobs: locked, started")
-async def a_start_that_has_ended_is_not_told_to_try_again(s: Scene) -> None:
+async def a_settled_attempt_gets_no_locked_verdict(s: Scene) -> None:
     worker, row = await s.running()
     await factory.finish(s.conn, worker, [row], "retry")
     assert await s.settle(row["id"], 1, "lost") == "stale"
 
 
 @catches("_settle_jobs: done, fence")
-async def two_starts_of_one_job_in_one_report_are_two(s: Scene) -> None:
-    """Its worker hung in the first, began the second, and tells of both: one counts."""
+async def two_attempts_of_one_job_in_one_report_get_two_verdicts(s: Scene) -> None:
+    """Its worker hung in the first, began the second, and reports both: one counts."""
     worker, first = await s.running()
     await s.settle(first["id"], 1, "timed_out")
     await s.conn.execute("select penstock.retry_job($1)", first["id"])
     [second] = await s.start(worker)
-    told = await factory.finish(s.conn, worker, [first, second])
-    assert sorted(row["verdict"] for row in told) == ["done", "stale"]
+    answers = await factory.finish(s.conn, worker, [first, second])
+    assert sorted(row["verdict"] for row in answers) == ["done", "stale"]
     assert await s.value("select array_agg(attempt) from penstock.late_result") == [1]
 
 
 @catches("_settle_jobs: a result")
-async def only_results_are_kept_aside(s: Scene) -> None:
+async def only_results_are_kept_as_late_results(s: Scene) -> None:
     worker, row = await s.running()
     await s.settle(row["id"], 1, "timed_out")
     await factory.finish(s.conn, worker, [row], "retry")
@@ -229,7 +229,7 @@ async def only_results_are_kept_aside(s: Scene) -> None:
 
 
 @catches("_settle_jobs: otherwise")
-async def what_was_told_twice_or_made_up_is_not_kept_aside(s: Scene) -> None:
+async def a_repeated_or_invented_result_is_not_kept_as_a_late_result(s: Scene) -> None:
     worker, row = await s.running()
     await factory.finish(s.conn, worker, [row])
     await factory.finish(s.conn, worker, [row])
@@ -239,7 +239,7 @@ async def what_was_told_twice_or_made_up_is_not_kept_aside(s: Scene) -> None:
 
 
 @catches("_settle_jobs: once")
-async def a_late_result_is_kept_aside_once(s: Scene) -> None:
+async def a_late_result_is_kept_once(s: Scene) -> None:
     worker, row = await s.running()
     await s.settle(row["id"], 1, "timed_out")
     for _ in range(3):
@@ -248,7 +248,7 @@ async def a_late_result_is_kept_aside_once(s: Scene) -> None:
 
 
 @catches("_final_status: cancel asked")
-async def what_was_asked_to_end_is_not_tried_again(s: Scene) -> None:
+async def a_job_with_a_cancel_request_is_not_retried(s: Scene) -> None:
     worker, row = await s.running()
     await s.conn.execute("select penstock.cancel_job($1)", row["id"])
     await factory.finish(s.conn, worker, [row], "retry")
@@ -256,14 +256,14 @@ async def what_was_asked_to_end_is_not_tried_again(s: Scene) -> None:
 
 
 @catches("_final_status: the rest is free")
-async def a_providers_fault_costs_no_attempt(s: Scene) -> None:
+async def an_outage_of_the_provider_counts_as_no_failure(s: Scene) -> None:
     worker, row = await s.running(attempts=1)
     await factory.finish(s.conn, worker, [row], "deferred", delay="1m")
     assert await s.status(row["id"]) == "scheduled"
 
 
 @catches("_final_status: no crash is free")
-async def a_worker_that_leaves_costs_no_recovery(s: Scene) -> None:
+async def a_worker_that_stops_causes_no_recovery(s: Scene) -> None:
     worker, row = await s.running(recovery=0)
     await factory.finish(s.conn, worker, [row], "released")
     assert await s.status(row["id"]) == "queued"
@@ -275,14 +275,14 @@ async def a_worker_that_leaves_costs_no_recovery(s: Scene) -> None:
     raises=asyncpg.CheckViolationError,
     match="attempts_are_left",
 )
-async def the_last_failure_ends_the_job(s: Scene) -> None:
+async def the_last_failure_fails_the_job(s: Scene) -> None:
     worker, row = await s.running(attempts=1)
     await factory.finish(s.conn, worker, [row], "retry")
     assert await s.status(row["id"]) == "failed"
 
 
 @catches("_final_status: recoveries left", replace=("p_crashes >= p_recovery", "false"))
-async def a_job_that_kills_its_workers_ends(s: Scene) -> None:
+async def a_job_that_kills_its_workers_fails(s: Scene) -> None:
     _, row = await s.running(recovery=0)
     await s.settle(row["id"], 1, "lost")
     assert await s.status(row["id"]) == "failed"

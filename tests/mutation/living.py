@@ -105,8 +105,8 @@ async def a_paused_queue_waits(s: Scene) -> None:
     await _quiet(s, worker)
 
 
-async def _away(s: Scene) -> int:
-    """A worker that stands, and a queue whose provider is away."""
+async def _unavailable_provider(s: Scene) -> int:
+    """Start a worker, and a queue whose provider is unavailable."""
     worker = await opened(s.conn)
     await s.conn.execute("update penstock.worker set locks = true")
     return worker
@@ -114,23 +114,23 @@ async def _away(s: Scene) -> int:
 
 @catches("check_liveness: no probe while paused")
 async def a_paused_queue_needs_no_probe(s: Scene) -> None:
-    worker = await _away(s)
+    worker = await _unavailable_provider(s)
     await s.conn.execute("select penstock.pause_queue('q')")
     await _quiet(s, worker)
 
 
 @catches("check_liveness: probe due", "check_liveness: open")
-async def a_provider_that_is_away_is_waited_for(s: Scene) -> None:
-    worker = await _away(s)
+async def waiting_for_an_unavailable_provider_is_no_fault(s: Scene) -> None:
+    worker = await _unavailable_provider(s)
     await factory.submit(s.conn, delay_seconds=5)
     await s.conn.execute("update penstock.circuit set next_at = penstock.clock() + '1 minute'")
     await _quiet(s, worker, 30)
 
 
 @catches("check_liveness: probe runs")
-async def a_probe_that_runs_is_waited_for(s: Scene) -> None:
-    """It has begun longer ago than anything is asked for."""
-    worker = await _away(s)
+async def waiting_for_a_running_probe_is_no_fault(s: Scene) -> None:
+    """It began longer ago than the limit for reports."""
+    worker = await _unavailable_provider(s)
     await s.clock.advance("2s")
     [row] = await s.start(worker)
     assert (await circuit(s.conn))["probe_job"] == row["id"]
@@ -138,8 +138,8 @@ async def a_probe_that_runs_is_waited_for(s: Scene) -> None:
 
 
 @catches("check_liveness: ramp")
-async def a_ramp_lets_a_few_start_only(s: Scene) -> None:
-    worker = await _away(s)
+async def a_ramp_starts_only_a_few_jobs(s: Scene) -> None:
+    worker = await _unavailable_provider(s)
     await s.clock.advance("2s")
     await factory.finish(s.conn, worker, await s.start(worker))
     state = await circuit(s.conn)
@@ -157,7 +157,7 @@ async def a_full_queue_waits(s: Scene) -> None:
 
 
 @catches("check_liveness: so for long")
-async def a_queue_that_was_full_or_paused_until_now_may_take_a_moment(s: Scene) -> None:
+async def a_queue_that_was_just_full_or_paused_may_take_a_moment(s: Scene) -> None:
     await factory.queue(s.conn)
     worker = await standing(s.conn)
     await factory.submit(s.conn)
@@ -168,8 +168,8 @@ async def a_queue_that_was_full_or_paused_until_now_may_take_a_moment(s: Scene) 
 
 
 @catches("check_liveness: moved")
-async def a_busy_queue_comes_to_every_job_in_its_turn(s: Scene) -> None:
-    """One slot, jobs of three seconds each, and many that wait: at any moment it may be free."""
+async def a_busy_queue_starts_every_job_in_its_turn(s: Scene) -> None:
+    """One slot, jobs of three seconds each, and many waiting jobs: the slot is often free."""
     await factory.queue(s.conn, concurrency=1)
     worker = await standing(s.conn)
     await factory.submit_rows(s.conn, [{"kind": "q"}] * 9)
@@ -181,7 +181,7 @@ async def a_busy_queue_comes_to_every_job_in_its_turn(s: Scene) -> None:
 
 
 @catches("check_liveness: stands")
-async def a_worker_that_has_just_come_has_a_moment_for_upkeep(s: Scene) -> None:
+async def a_new_worker_gets_a_moment_for_upkeep(s: Scene) -> None:
     await s.running(timeout_seconds=5)
     await s.conn.execute("update penstock.worker set stopped_at = penstock.clock(), locks = true")
     await passes(s.conn, s.clock, 60)
@@ -191,7 +191,7 @@ async def a_worker_that_has_just_come_has_a_moment_for_upkeep(s: Scene) -> None:
 
 @catches("check_liveness: nothing refused")
 async def a_ramp_lasts_while_calls_are_refused(s: Scene) -> None:
-    worker = await _away(s)
+    worker = await _unavailable_provider(s)
     await passes(s.conn, s.clock, 2)
     await factory.finish(s.conn, worker, await s.start(worker))
     assert (await circuit(s.conn))["state"] == "ramping"
@@ -216,7 +216,7 @@ async def a_webhook_waits_while_others_are_sent(s: Scene) -> None:
 
 
 async def _cancelled(s: Scene, kinds: list[str]) -> None:
-    """The end of a job whose app wants to be called, and a worker with handlers for these kinds."""
+    """Return a finished job with an on_finish callback, and a worker with these kinds."""
     await factory.queue(s.conn)
     await s.conn.execute("select penstock.declare_kind('q', 'q', $1)", {"has_on_finish": True})
     await standing(s.conn, kinds=kinds)
@@ -226,13 +226,13 @@ async def _cancelled(s: Scene, kinds: list[str]) -> None:
 
 
 @catches("check_liveness: handler")
-async def a_callback_waits_for_a_worker_that_has_it(s: Scene) -> None:
+async def an_on_finish_callback_waits_for_a_worker_with_its_kind(s: Scene) -> None:
     await _cancelled(s, ["other"])
     assert await found(s.conn) == []
 
 
 @catches("check_liveness: callback runs")
-async def a_callback_that_takes_long_is_not_due(s: Scene) -> None:
+async def a_long_on_finish_callback_is_not_due(s: Scene) -> None:
     await _cancelled(s, ["q"])
     app = await s.connect()
     async with app.transaction():

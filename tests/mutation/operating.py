@@ -42,7 +42,7 @@ async def a_window_is_added_once(s: Scene) -> None:
     replace=("not pg_try_advisory_xact_lock(1886413173, 2)", "false"),
     raises=asyncpg.LockNotAvailableError,
 )
-async def history_is_pruned_by_one_at_a_time(s: Scene) -> None:
+async def only_one_worker_at_a_time_prunes_history(s: Scene) -> None:
     await factory.queue(s.conn)
     await s.conn.execute("select penstock.submit_one('q', '{}', p_key => 'k')")
     await s.clock.advance("30d")
@@ -55,7 +55,7 @@ async def history_is_pruned_by_one_at_a_time(s: Scene) -> None:
 
 
 @catches("_settle_hour: over")
-async def an_hour_is_settled_when_late_commits_have_come(s: Scene) -> None:
+async def an_hour_is_closed_after_late_commits(s: Scene) -> None:
     await factory.queue(s.conn)
     now = await s.clock.now()
     hour = now.replace(minute=0, second=0, microsecond=0)
@@ -74,7 +74,7 @@ async def an_hour_is_settled_when_late_commits_have_come(s: Scene) -> None:
 
 
 @catches("_add_outcomes: never less")
-async def what_retention_took_stays_counted(s: Scene) -> None:
+async def jobs_removed_by_retention_stay_counted(s: Scene) -> None:
     await factory.queue(s.conn)
     for _ in range(2):
         await _end_one(s, s.conn)
@@ -113,12 +113,12 @@ async def _erase_beside_a_submit(s: Scene) -> None:
 
 
 @catches("erase_account: no open submit")
-async def a_job_that_is_being_submitted_is_waited_for(s: Scene) -> None:
+async def erasing_waits_for_a_job_that_is_being_submitted(s: Scene) -> None:
     await _erase_beside_a_submit(s)
 
 
 @catches("erase_account: still empty")
-async def a_job_that_came_meanwhile_is_seen(s: Scene) -> None:
+async def erasing_includes_a_job_submitted_in_between(s: Scene) -> None:
     await _erase_beside_a_submit(s)
 
 
@@ -126,7 +126,7 @@ HERE, THERE = {"file": "/srv/here.py"}, {"file": "/srv/there.py"}
 
 
 @catches("_refuse_other_declaration: moved by name", raises=asyncpg.PostgresError)
-async def a_declaration_that_moved_goes_through(s: Scene) -> None:
+async def a_moved_declaration_is_accepted(s: Scene) -> None:
     declare = "select penstock.declare_queue('q', $1, $2, $3, $4)"
     await s.conn.execute(declare, {"concurrency": 1}, "old", HERE, None)
     await s.conn.execute(declare, {"concurrency": 2}, "new", THERE, "old")
@@ -134,7 +134,7 @@ async def a_declaration_that_moved_goes_through(s: Scene) -> None:
 
 
 @catches("declare_queue: own location", "declare_kind: own location", "declare_plan: own location")
-async def where_one_app_declares_is_not_overwritten_by_another_that_says_the_same(s: Scene) -> None:
+async def the_location_of_a_declaration_is_not_overwritten_by_an_identical_one(s: Scene) -> None:
     for by, at in (("one", HERE), ("other", THERE)):
         await s.conn.execute("select penstock.declare_queue('q', '{}', $1, $2)", by, at)
         await s.conn.execute("select penstock.declare_kind('k', 'q', '{}', $1, $2)", by, at)

@@ -39,14 +39,14 @@ async def _append(s: Scene, worker: int, job: UUID, attempt: int) -> int:
 
 
 async def _started_again(s: Scene, worker: int, row: Row) -> Row:
-    """The second start of a job, by the same worker."""
+    """Start the second attempt of a job, by the same worker."""
     await factory.finish(s.conn, worker, [row], "released")
     [again] = await s.start(worker)
     return again
 
 
 @catches("report_progress: fence")
-async def an_older_start_says_nothing_of_a_later_one(s: Scene) -> None:
+async def an_older_attempt_reports_nothing_about_a_later_one(s: Scene) -> None:
     """L3"""
     worker, row = await s.running()
     await _started_again(s, worker, row)
@@ -55,7 +55,7 @@ async def an_older_start_says_nothing_of_a_later_one(s: Scene) -> None:
 
 
 @catches("report_progress: owner", replace=("j.worker_id = p_worker", "true"))
-async def nobody_reports_of_another_workers_start(s: Scene) -> None:
+async def a_worker_reports_nothing_about_another_workers_attempt(s: Scene) -> None:
     """L3"""
     _, row = await s.running()
     stranger = await s.worker()
@@ -64,8 +64,8 @@ async def nobody_reports_of_another_workers_start(s: Scene) -> None:
 
 
 @catches("keep_step: owner", replace=("v_verdict = 'done'", "true"))
-async def a_step_of_a_start_that_is_no_more_is_not_kept(s: Scene) -> None:
-    """L3: the later start would take a zombie's result for its own."""
+async def a_step_of_a_settled_attempt_is_not_kept(s: Scene) -> None:
+    """L3: otherwise the later attempt would use the result of an outdated one."""
     worker, row = await s.running()
     await _started_again(s, worker, row)
     verdict = await s.value(
@@ -76,14 +76,14 @@ async def a_step_of_a_start_that_is_no_more_is_not_kept(s: Scene) -> None:
 
 
 @catches("append_chunks: fence")
-async def an_older_start_emits_no_more(s: Scene) -> None:
+async def an_older_attempt_emits_nothing(s: Scene) -> None:
     worker, row = await s.running()
     await _started_again(s, worker, row)
     assert await _append(s, worker, row["id"], row["attempt"]) == 0
 
 
 @catches("append_chunks: owner")
-async def nobody_emits_for_another_workers_start(s: Scene) -> None:
+async def a_worker_emits_nothing_for_another_workers_attempt(s: Scene) -> None:
     _, row = await s.running()
     stranger = await s.worker()
     assert await _append(s, stranger, row["id"], row["attempt"]) == 0
@@ -105,7 +105,7 @@ async def a_worker_runs_one_suspect_at_a_time(s: Scene) -> None:
 
 
 @catches("mark_only_suspect: one by one", replace=("v_worker_is_locked", "false"))
-async def also_when_two_ask_at_the_same_moment(s: Scene) -> None:
+async def a_worker_runs_one_suspect_even_if_two_ask_at_once(s: Scene) -> None:
     worker, row = await s.running()
     await factory.submit(s.conn)
     [other] = await s.start(worker)
@@ -118,20 +118,20 @@ async def also_when_two_ask_at_the_same_moment(s: Scene) -> None:
 
 
 @catches("mark_only_suspect: fence")
-async def an_older_start_is_no_suspect(s: Scene) -> None:
+async def an_older_attempt_is_no_suspect(s: Scene) -> None:
     worker, row = await s.running()
     await _started_again(s, worker, row)
     assert not await _alone(s.conn, worker, row)
 
 
 @catches("mark_only_suspect: owner")
-async def another_workers_start_is_not_ones_own_suspect(s: Scene) -> None:
+async def another_workers_attempt_is_not_this_workers_suspect(s: Scene) -> None:
     _, row = await s.running()
     assert not await _alone(s.conn, await s.worker(), row)
 
 
 @catches("_recoverable: suspect", replace=("and not j.only_suspect", ""))
-async def a_suspect_is_charged_although_others_died_with_it(s: Scene) -> None:
+async def a_suspect_gets_a_failure_although_others_died_with_it(s: Scene) -> None:
     await factory.queue(s.conn)
     worker = await s.worker(lease="15 seconds")
     await factory.submit_rows(s.conn, [{"kind": "q"}] * 2)
@@ -146,7 +146,7 @@ async def a_suspect_is_charged_although_others_died_with_it(s: Scene) -> None:
     "recover_jobs: grace",
     replace=("(p_grace > interval '0' and penstock._session_age() < p_grace)", "false"),
 )
-async def a_young_session_judges_nobody(s: Scene) -> None:
+async def a_new_session_expires_no_leases(s: Scene) -> None:
     await factory.queue(s.conn)
     worker = await s.worker(lease="15 seconds")
     await factory.submit(s.conn)
@@ -157,7 +157,7 @@ async def a_young_session_judges_nobody(s: Scene) -> None:
 
 
 @catches("lock_worker: not lost")
-async def a_lost_worker_gets_no_key_that_counts(s: Scene) -> None:
+async def a_lost_worker_gets_no_valid_lock(s: Scene) -> None:
     worker = await s.worker(lease="15 seconds")
     await s.clock.advance("30s")
     await factory.recover(s.conn)
@@ -170,7 +170,7 @@ async def _hooked(s: Scene) -> None:
 
 
 @catches("_move_to_finished: callback wanted")
-async def only_who_asked_is_told_of_an_end(s: Scene) -> None:
+async def only_kinds_with_an_on_finish_callback_get_one(s: Scene) -> None:
     await _hooked(s)
     await s.conn.execute("select penstock.declare_kind('other', 'q')")
     job = await factory.submit(s.conn, "other")
@@ -190,22 +190,22 @@ async def _hold(s: Scene, worker: int, row: Row, outcome: str = "succeeded") -> 
 
 
 @catches("preview_finish: fence")
-async def an_older_start_holds_no_end(s: Scene) -> None:
-    """L3: the app would write what does not count."""
+async def an_older_attempt_locks_no_finished_job(s: Scene) -> None:
+    """L3: otherwise the app would write a result that does not count."""
     worker, row = await s.running()
     await _started_again(s, worker, row)
     assert await _hold(s, worker, row) == []
 
 
 @catches("preview_finish: owner")
-async def nobody_holds_the_end_of_another_workers_start(s: Scene) -> None:
+async def a_worker_locks_no_finished_job_of_another_workers_attempt(s: Scene) -> None:
     """L3"""
     _, row = await s.running()
     assert await _hold(s, await s.worker(), row) == []
 
 
 @catches("preview_finish: ends")
-async def a_job_that_goes_on_has_no_end_to_hold(s: Scene) -> None:
+async def an_unfinished_job_has_no_on_finish_to_lock(s: Scene) -> None:
     worker, row = await s.running()
     assert await _hold(s, worker, row, "retry") == []
     [held] = await _hold(s, worker, row)
@@ -213,16 +213,16 @@ async def a_job_that_goes_on_has_no_end_to_hold(s: Scene) -> None:
 
 
 @catches("read_running_attempts: older")
-async def what_was_claimed_a_moment_ago_is_not_forgotten(s: Scene) -> None:
+async def a_job_claimed_a_moment_ago_is_not_missing(s: Scene) -> None:
     worker, row = await s.running()
-    look = "select job_id from penstock.read_running_attempts($1, '5 seconds')"
-    assert await s.conn.fetch(look, worker) == []
+    sql = "select job_id from penstock.read_running_attempts($1, '5 seconds')"
+    assert await s.conn.fetch(sql, worker) == []
     await s.clock.advance("6s")
-    assert [found["job_id"] for found in await s.conn.fetch(look, worker)] == [row["id"]]
+    assert [found["job_id"] for found in await s.conn.fetch(sql, worker)] == [row["id"]]
 
 
 @catches("take_on_finish: due")
-async def an_end_that_was_put_off_is_told_later(s: Scene) -> None:
+async def a_postponed_on_finish_callback_runs_later(s: Scene) -> None:
     await _hooked(s)
     job = await factory.submit(s.conn)
     await s.conn.execute("select penstock.cancel_job($1)", job)
@@ -233,8 +233,8 @@ async def an_end_that_was_put_off_is_told_later(s: Scene) -> None:
 
 
 @catches("take_on_finish: taken once", replace=("for update of o skip locked", ""))
-async def of_two_who_would_tell_one_does(s: Scene) -> None:
-    """And the other one does not wait for it."""
+async def only_one_of_two_workers_runs_on_finish(s: Scene) -> None:
+    """The other one does not wait for it."""
     await _hooked(s)
     job = await factory.submit(s.conn)
     await s.conn.execute("select penstock.cancel_job($1)", job)
@@ -253,7 +253,7 @@ async def _claim_one(conn: asyncpg.Connection, worker: int, job: UUID) -> list[R
 
 
 @catches("_choose_one: account limit")
-async def a_job_by_its_id_does_not_pass_its_accounts_limit(s: Scene) -> None:
+async def a_job_claimed_by_id_respects_its_accounts_limit(s: Scene) -> None:
     """L5"""
     await factory.queue(s.conn)
     await factory.plan(s.conn, concurrency=1)
@@ -268,7 +268,7 @@ async def a_job_by_its_id_does_not_pass_its_accounts_limit(s: Scene) -> None:
     raises=asyncpg.RaiseError,
     match="chose 1 jobs but started 0",
 )
-async def a_job_by_its_id_is_not_started_twice(s: Scene) -> None:
+async def a_job_claimed_by_id_is_not_started_twice(s: Scene) -> None:
     """L3"""
     await factory.queue(s.conn)
     worker = await s.worker()
@@ -278,8 +278,8 @@ async def a_job_by_its_id_is_not_started_twice(s: Scene) -> None:
 
 
 @catches("_choose_one: in time")
-async def a_job_by_its_id_does_not_start_too_late(s: Scene) -> None:
-    """Its account is locked by an app, so that nobody can expire it just now."""
+async def a_job_claimed_by_id_does_not_start_after_its_expiry(s: Scene) -> None:
+    """An app has locked its account, so that upkeep cannot expire it now."""
     await factory.queue(s.conn)
     worker = await s.worker()
     await s.conn.execute("select penstock.grant_credits('a', 9)")
@@ -293,7 +293,7 @@ async def a_job_by_its_id_does_not_start_too_late(s: Scene) -> None:
 
 @catches("_choose_one: stray", replace=("v_stray and v_lane = -1", "false"))
 async def a_job_older_than_its_accounts_limit_waits_for_a_lane(s: Scene) -> None:
-    """L5: its account is held by an app, so it cannot be put into a lane just now."""
+    """L5: an app has locked its account, so it cannot be put into a lane now."""
     await factory.queue(s.conn)
     worker = await s.worker()
     job = await factory.submit(s.conn, account="a")

@@ -1,4 +1,4 @@
-"""What a scenario plays on, and the table of which scenario catches the loss of which guard."""
+"""The database of a scenario, and the table of scenarios that detect the loss of each guard."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
@@ -15,9 +15,9 @@ from support.factory import Row
 from support.interleave import Step
 
 LONG_LEASE = "100 days"
-# What a callback has to show.
+# The token that a callback needs.
 SIGN = "a sign of some length"
-# A submit that wakes workers before the disk has its job.
+# A submit that wakes workers before its job is on disk.
 WAKING = (
     "call penstock.submit_waking('q', '{}', null, null, null, null, null, null, null, null, null,"
     f" null, null, '', 'q', null, null{', null' * 9})"
@@ -26,7 +26,7 @@ WAKING = (
 
 @dataclass
 class Scene:
-    """A database of its own, with the hands of its clock."""
+    """A scenario's database, with the controller of its clock."""
 
     conn: asyncpg.Connection
     clock: Clock
@@ -39,13 +39,13 @@ class Scene:
         return await factory.worker(self.conn, lease=lease)
 
     async def start(self, worker: int, queue: str = "q", limit: int = 1) -> list[Row]:
-        """Claim, and say that as many were claimed."""
+        """Claim jobs, and check that so many were claimed."""
         rows = await factory.claim(self.conn, worker, queue, limit)
         assert len(rows) == limit, f"{len(rows)} of {limit} started"
         return rows
 
     async def running(self, account: str | None = None, **options: Any) -> tuple[int, Row]:
-        """A worker and the job that it runs, in a queue with these options."""
+        """Return a worker and the job that it runs, in a queue with these options."""
         await factory.queue(self.conn, **options)
         worker = await self.worker()
         await factory.submit(self.conn, account=account)
@@ -53,13 +53,13 @@ class Scene:
         return worker, row
 
     async def awaiting(self) -> tuple[int, Row]:
-        """A worker and the job that it has handed over with SIGN."""
+        """Return a worker and the job that it has dispatched with SIGN."""
         worker, row = await self.running()
         assert await factory.hand_over(self.conn, worker, row, SIGN) == "done"
         return worker, row
 
     async def settle(self, job: UUID, attempt: int, outcome: str) -> str:
-        """As upkeep does: nobody's, held by nothing but the attempt."""
+        """Settle an attempt like upkeep: without a worker, fenced only by the attempt number."""
         verdict: str = await self.value(
             "select verdict from penstock._settle_jobs(null, null, array[$1::uuid],"
             " array[$2::integer], array[$3], null, null, null, null)",
@@ -78,7 +78,7 @@ class Scene:
         await self.conn.execute("select penstock.set_account_plan($1, 'limited')", account)
 
     async def does_not_wait(self, conn: asyncpg.Connection, call: Any) -> Any:
-        """What the call came to, which must not wait for another's lock."""
+        """Return the result of the call, which must not wait for another session's lock."""
         step: Step[Any] = Step(conn, call)
         if await step.waits(self.conn):
             step._task.cancel()
@@ -87,7 +87,7 @@ class Scene:
         return await step
 
     async def all_reach_the_disk(self, call: Callable[[int], Awaitable[object]]) -> None:
-        """Each call comes back when what it wrote is there: the server by itself takes 0.2 s."""
+        """Check that each call returns after its write is on disk: the server alone takes 0.2 s."""
         await self.conn.execute("set synchronous_commit = on")
         for n in range(20):
             before = await self.value("select pg_current_wal_insert_lsn()")
@@ -95,7 +95,7 @@ class Scene:
             assert await self.value("select pg_current_wal_flush_lsn() > $1::pg_lsn", before)
 
     async def is_held(self, job: UUID) -> bool:
-        """Whether somebody has locked the job's row."""
+        """Return whether another session has locked the job's row."""
         return not await self.conn.fetch(
             "select from penstock.job where id = $1 for update skip locked", job
         )
@@ -106,15 +106,15 @@ Scenario = Callable[[Scene], Awaitable[None]]
 
 @dataclass(frozen=True)
 class Case:
-    """A guard, and the scenario that plays well with it and ill without."""
+    """A guard, and the scenario that succeeds with it and fails without it."""
 
     guard: str
     scenario: Scenario
     beside: tuple[str | Edit, ...]
-    """What else is taken away, both times: the lines that would catch it first."""
+    """Other lines that are removed in both runs because they would detect the fault first."""
     raises: type[BaseException]
     match: str | None
-    """How it ends without the guard; a constraint's name, where one is the second line."""
+    """How it fails without the guard; the name of a constraint if one is the second defence."""
 
 
 CASES: dict[str, Case] = {}
@@ -127,7 +127,7 @@ def catches(
     raises: type[BaseException] = AssertionError,
     match: str | None = None,
 ) -> Callable[[Scenario], Scenario]:
-    """Enter the scenario for these guards; `replace`: as REPLACEMENTS has it, for each of them."""
+    """Register a scenario for these guards; `replace`: an entry of REPLACEMENTS for each."""
 
     def enter(scenario: Scenario) -> Scenario:
         for guard in guards:

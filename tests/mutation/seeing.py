@@ -1,4 +1,4 @@
-"""Guards of access.sql and batches.sql: nobody sees what is another's."""
+"""Guards of access.sql and batches.sql: no account sees the data of another one."""
 
 from uuid import UUID
 
@@ -23,7 +23,7 @@ async def _sees(s: Scene, sql: str, *args: str | UUID | None) -> bool:
 
 @catches("_may_see: account", "_may_see: topic")
 @catches("_may_see: only", replace=("p_only <> p_id", "false"))
-async def a_live_job_is_seen_by_whom_it_belongs_to(s: Scene) -> None:
+async def a_live_job_is_visible_only_to_its_owner(s: Scene) -> None:
     await factory.queue(s.conn)
     job = await factory.submit(s.conn, account="a", topic="t")
     other = await factory.submit(s.conn, account="b", topic="u")
@@ -33,7 +33,7 @@ async def a_live_job_is_seen_by_whom_it_belongs_to(s: Scene) -> None:
 
 
 @catches("_may_see: account of ended", "_may_see: topic of ended")
-async def an_ended_job_is_seen_by_whom_it_belongs_to(s: Scene) -> None:
+async def a_finished_job_is_visible_only_to_its_owner(s: Scene) -> None:
     await factory.queue(s.conn)
     job = await factory.submit(s.conn, account="a", topic="t")
     await factory.submit(s.conn, account="b", topic="u")
@@ -51,7 +51,7 @@ async def an_ended_job_is_seen_by_whom_it_belongs_to(s: Scene) -> None:
     "read_jobs_of: theirs",
     replace=("penstock._may_see(u.id, u.account, u.topic, u.only_job)", "true"),
 )
-async def one_look_and_many_at_once_are_bound_alike(s: Scene) -> None:
+async def a_single_read_and_a_read_of_many_have_the_same_limits(s: Scene) -> None:
     await factory.queue(s.conn)
     job = await factory.submit(s.conn, account="a")
     many = "select ordinal from penstock.read_jobs_of($1, $2)"
@@ -61,7 +61,7 @@ async def one_look_and_many_at_once_are_bound_alike(s: Scene) -> None:
 
 
 @catches("_refuse_foreign_batch: account")
-async def a_batch_is_seen_by_whom_it_belongs_to(s: Scene) -> None:
+async def a_batch_is_visible_only_to_its_owner(s: Scene) -> None:
     await factory.queue(s.conn)
     await factory.submit_rows(s.conn, [{"kind": "q", "account": "a"}] * 2)
     await factory.submit(s.conn, account="b")
@@ -71,7 +71,7 @@ async def a_batch_is_seen_by_whom_it_belongs_to(s: Scene) -> None:
 
 
 @catches("find_revoked_grants: signed out")
-async def a_session_that_was_signed_out_is_over(s: Scene) -> None:
+async def a_signed_out_session_is_invalid(s: Scene) -> None:
     await s.conn.execute("select penstock.end_session('one', now() + interval '1 hour')")
     over = "select array(select penstock.find_revoked_grants($1, $2, $3))"
     sessions = ["other", "one"]
@@ -79,7 +79,7 @@ async def a_session_that_was_signed_out_is_over(s: Scene) -> None:
 
 
 @catches("find_revoked_grants: erased")
-async def a_token_of_an_erased_account_is_over(s: Scene) -> None:
+async def a_token_of_an_erased_account_is_invalid(s: Scene) -> None:
     await factory.queue(s.conn)
     await factory.submit(s.conn, account="a")
     await factory.submit(s.conn, account="b")
@@ -104,7 +104,7 @@ async def a_customer_sees_neither_an_exception_nor_a_worker(s: Scene) -> None:
 
 
 @catches("_plain_error: words", replace=("penstock._redacted", ""))
-async def what_is_kept_of_an_error_holds_no_key(s: Scene) -> None:
+async def a_stored_error_contains_no_key(s: Scene) -> None:
     worker, row = await s.running()
     error = {"class": "bug", "message": "it was sk-" + "q7Rt2mXw9Zk4", "retryable": True}
     await factory.finish(s.conn, worker, [row], "failed", error=error)

@@ -1,4 +1,4 @@
-"""Guards of credits, prices and plans: nothing is spent twice, and nothing that is not there."""
+"""Guards of credits, prices and plans: no credits are spent twice or beyond the balance."""
 
 import asyncpg
 import pytest
@@ -29,7 +29,7 @@ async def refused(call: object, sqlstate: str) -> None:
 
 
 @catches("_book: enough", raises=AssertionError, match="balance_not_negative")
-async def nobody_spends_more_than_he_has(s: Scene) -> None:
+async def no_account_spends_more_than_its_balance(s: Scene) -> None:
     await priced(s, balance=3)
     await refused(factory.submit(s.conn, account="u1"), "PS402")
     assert await balance(s) == 3
@@ -66,7 +66,7 @@ async def only_what_was_deducted_is_refunded(s: Scene) -> None:
     "_count_requests: within the plan",
     replace=("u.requested + coalesce(r.used, 0) > p.per_hour", "false"),
 )
-async def a_plan_allows_so_many_submits_an_hour(s: Scene) -> None:
+async def a_plan_limits_submits_per_hour(s: Scene) -> None:
     await factory.queue(s.conn)
     await factory.plan(s.conn, per_hour=1)
     await factory.submit(s.conn, account="u1")
@@ -88,7 +88,7 @@ async def an_account_has_one_first_job(s: Scene) -> None:
 
 
 @catches("_submit_jobs: accepted", replace=("v_new.owners", "v_owner.ids"))
-async def a_live_twin_is_no_further_submit(s: Scene) -> None:
+async def a_live_twin_does_not_count_as_a_submit(s: Scene) -> None:
     await factory.queue(s.conn)
     await factory.plan(s.conn, per_hour=2)
     await factory.submit(s.conn, account="u1", dedupe_key="k")
@@ -100,7 +100,7 @@ OWN_PRICE = {"price": {"field": "cost", "trusted": True}}
 
 
 @catches("_read_price: trusted", replace=("v_price - 'field' <> '{\"trusted\": true}'", "false"))
-async def who_writes_a_price_is_said_to_be_trusted(s: Scene) -> None:
+async def a_submit_with_a_price_is_marked_as_trusted(s: Scene) -> None:
     await factory.queue(s.conn)
     call = s.conn.execute("select penstock.declare_kind('q', 'q', $1)", {"price": "cost"})
     await refused(call, "PS422")
@@ -130,7 +130,7 @@ async def a_customers_key_names_no_other_account(s: Scene) -> None:
 
 
 @catches("_enforce_priority: not locked", replace=("for no key update skip locked", ""))
-async def a_change_of_plan_does_not_wait_for_a_job_that_an_app_holds(s: Scene) -> None:
+async def a_change_of_plan_does_not_wait_for_a_locked_job(s: Scene) -> None:
     await factory.queue(s.conn)
     await factory.plan(s.conn, priority=50)
     held = await factory.submit(s.conn, account="u1")
@@ -145,7 +145,7 @@ async def a_change_of_plan_does_not_wait_for_a_job_that_an_app_holds(s: Scene) -
 
 
 @catches("_hold_plain: in time")
-async def a_job_whose_time_is_over_is_not_started(s: Scene) -> None:
+async def an_expired_job_is_not_started(s: Scene) -> None:
     await priced(s)
     worker = await s.worker()
     await factory.submit(s.conn, account="u1", expires_seconds=5)
@@ -157,7 +157,7 @@ async def a_job_whose_time_is_over_is_not_started(s: Scene) -> None:
 
 
 @catches("_hold_plain: merged in time")
-async def nor_one_among_several_kinds(s: Scene) -> None:
+async def an_expired_job_is_not_started_in_a_claim_of_several_kinds(s: Scene) -> None:
     await priced(s)
     await factory.kind(s.conn, "another")
     worker = await s.worker()
@@ -172,7 +172,7 @@ async def nor_one_among_several_kinds(s: Scene) -> None:
 
 
 @catches("_lock_slots: waits", replace=("for no key update", ""))
-async def who_is_patient_gets_a_busy_account(s: Scene) -> None:
+async def a_caller_that_waits_gets_a_locked_account(s: Scene) -> None:
     await priced(s)
     worker = await s.worker()
     await factory.submit(s.conn, account="u1")
@@ -206,7 +206,7 @@ async def a_lane_of_a_fair_queue_keeps_its_time(s: Scene) -> None:
 @catches(
     "finish_jobs: units", replace=("exists (select from unnest(p_units) u where u < 0)", "false")
 )
-async def nobody_delivers_less_than_nothing(s: Scene) -> None:
+async def a_handler_cannot_deliver_negative_units(s: Scene) -> None:
     await priced(s)
     worker = await s.worker()
     await factory.submit(s.conn, account="u1")
@@ -223,7 +223,7 @@ async def nobody_delivers_less_than_nothing(s: Scene) -> None:
 
 
 @catches("resolve_callbacks: units")
-async def a_callback_delivers_no_less_either(s: Scene) -> None:
+async def a_callback_cannot_deliver_negative_units(s: Scene) -> None:
     await priced(s)
     worker = await s.worker()
     await factory.submit(s.conn, account="u1")
@@ -243,7 +243,7 @@ async def a_callback_delivers_no_less_either(s: Scene) -> None:
     "report_progress: units",
     replace=("exists (select from unnest(p_units) u where u < 0)", "false"),
 )
-async def nor_does_progress_say_less_than_nothing(s: Scene) -> None:
+async def progress_cannot_report_negative_units(s: Scene) -> None:
     worker, row = await s.running(account="u1")
     await refused(
         s.conn.execute(

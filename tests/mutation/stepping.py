@@ -1,4 +1,4 @@
-"""Guards of clock_steps.sql: what is measured anew when the server's clock was set."""
+"""Guards of clock_steps.sql: the times that are corrected after the server's clock was set."""
 
 from mutation.scene import SIGN, Scene, catches
 from support import factory
@@ -17,7 +17,7 @@ async def a_silent_worker_gets_no_new_lease(s: Scene) -> None:
 
 
 @catches("clock_went_back: updated ahead")
-async def what_was_dated_well_keeps_its_deadline(s: Scene) -> None:
+async def a_correctly_dated_deadline_stays(s: Scene) -> None:
     await s.running()
     before = await s.value("select deadline_at from penstock.job")
     await s.clock.advance("1m")
@@ -26,7 +26,7 @@ async def what_was_dated_well_keeps_its_deadline(s: Scene) -> None:
 
 
 @catches("clock_went_back: begun")
-async def a_moment_that_a_caller_named_stays(s: Scene) -> None:
+async def a_time_that_a_caller_set_stays(s: Scene) -> None:
     await factory.queue(s.conn)
     await factory.submit(s.conn, delay_seconds=600)
     before = await s.value("select run_at from penstock.job")
@@ -36,7 +36,7 @@ async def a_moment_that_a_caller_named_stays(s: Scene) -> None:
 
 
 @catches("clock_went_back: tried ahead")
-async def a_message_that_waits_its_time_is_not_sent_early(s: Scene) -> None:
+async def a_delayed_message_is_not_sent_early(s: Scene) -> None:
     await s.conn.execute(
         "insert into penstock.delivery (id, job_id, account_id, event, url, host, trusted,"
         " created_at, tries, next_at, last_at)"
@@ -58,38 +58,38 @@ async def a_worker_postpones_what_it_runs_and_nothing_else(s: Scene) -> None:
 
 
 @catches("postpone_deadlines: from before")
-async def what_began_after_the_step_has_its_time(s: Scene) -> None:
+async def an_attempt_that_began_after_the_step_keeps_its_deadline(s: Scene) -> None:
     worker, _ = await s.running()
     await s.conn.execute(BACK)
     assert await s.value(_POSTPONE, worker) == 0
 
 
 @catches("postpone_deadlines: outside")
-async def what_another_worker_runs_is_its_own_to_postpone(s: Scene) -> None:
+async def only_its_own_worker_postpones_an_attempt(s: Scene) -> None:
     await s.running()
     assert await s.value(_POSTPONE, None) == 0
 
 
 @catches("postpone_deadlines: outside, from before")
-async def what_began_after_the_step_and_is_over_stays_over(s: Scene) -> None:
+async def a_timed_out_attempt_from_after_the_step_stays_timed_out(s: Scene) -> None:
     before = await s.clock.now()
     await s.clock.advance("1h")
     _, start = await s.awaiting()
     await s.clock.advance("1d")
-    news = await factory.call_back(s.conn, start["id"], start["attempt"], SIGN, "progress")
-    assert news == "accepted"
+    answer = await factory.call_back(s.conn, start["id"], start["attempt"], SIGN, "progress")
+    assert answer == "accepted"
     assert await s.value(_POSTPONE_SINCE, before) == 0
 
 
 @catches("postpone_deadlines: not over")
-async def what_was_over_before_the_step_stays_over(s: Scene) -> None:
+async def a_timed_out_attempt_from_before_the_step_stays_timed_out(s: Scene) -> None:
     await s.awaiting()
     await s.clock.advance("1d")
     assert await s.value(_POSTPONE, None) == 0
 
 
 @catches("postpone_deadlines: once")
-async def a_second_keeper_finds_nothing_to_postpone(s: Scene) -> None:
+async def a_second_upkeep_worker_finds_nothing_to_postpone(s: Scene) -> None:
     await s.awaiting()
     before = await s.clock.now()
     await s.clock.advance("1h")

@@ -1,4 +1,4 @@
-"""Guards of submit.sql and what it rests on: accepted once, and into the right lane."""
+"""Guards of submit.sql and its helpers: a job is accepted once, and into the right lane."""
 
 from contextlib import suppress
 
@@ -25,7 +25,7 @@ async def a_submit_that_meets_a_finish_leaves_its_lane_open(s: Scene) -> None:
 
 
 @catches("_submit_jobs: stray", replace=("v_strays is not null", "false"))
-async def a_submit_that_looked_before_the_limit_came_does_not_judge_the_lane(s: Scene) -> None:
+async def a_submit_that_read_before_the_limit_was_set_does_not_choose_the_lane(s: Scene) -> None:
     worker, row = await s.running(account="a")
     await factory.submit(s.conn, account="held")
     await s.unlimited_then("held", concurrency=1)
@@ -35,7 +35,7 @@ async def a_submit_that_looked_before_the_limit_came_does_not_judge_the_lane(s: 
             await factory.submit(app, account="held")
             jobs = [{"kind": "q", "account": name} for name in ("a", "held")]
             submit = Step(submitter, factory.submit_rows(submitter, jobs))
-            assert await submit.waits(s.conn)  # it has looked: "a" has no limit
+            assert await submit.waits(s.conn)  # it has read that "a" has no limit
             await s.conn.execute("select penstock.set_account_plan('a', 'limited')")
             await factory.finish(finisher, worker, [row])
         await submit
@@ -43,7 +43,7 @@ async def a_submit_that_looked_before_the_limit_came_does_not_judge_the_lane(s: 
 
 @catches("_insert_jobs: the rest only", raises=asyncpg.UniqueViolationError, match="job_pkey")
 async def a_second_round_submits_only_what_the_first_left(s: Scene) -> None:
-    """A twin is live when the batch is inserted, and has ended when the batch looks for it."""
+    """A twin is live when the batch is inserted, and finished when the batch reads it."""
     await factory.queue(s.conn)
     await factory.plan(s.conn, concurrency=1)
     await factory.submit(s.conn, account="a")
@@ -55,7 +55,7 @@ async def a_second_round_submits_only_what_the_first_left(s: Scene) -> None:
         await blocker.execute("select from penstock.lane for update")
         jobs = [{"kind": "q", "account": "a"}, {"kind": "q", "dedupe_key": "k"}]
         submit = Step(submitter, factory.submit_rows(submitter, jobs))
-        assert await submit.waits(s.conn)  # inserted, before it tells the lane
+        assert await submit.waits(s.conn)  # inserted, before it updates the lane
         await s.conn.execute("select penstock.cancel_job($1)", twin)
     assert len(set(await submit) - {twin}) == 2
     assert await s.value("select count(*) from penstock.job where status = 'queued'") == 2
@@ -71,7 +71,7 @@ async def an_idempotency_key_is_for_one_job(s: Scene) -> None:
 
 @catches("_submit_jobs: order locked")
 async def the_order_of_a_queue_does_not_change_under_a_submit(s: Scene) -> None:
-    """Everyone in a fair queue waits in a lane; who was submitted before is in none."""
+    """In a fair queue every job waits in a lane; a job submitted before the change is in none."""
     await factory.queue(s.conn)
     app, operator = await s.connect(), await s.connect()
     async with app.transaction():
@@ -86,7 +86,7 @@ _SUBMIT_ONE = "select id from penstock.submit_one('q', $1, p_priority => $2)"
 
 
 @catches("_submit_plain: order locked")
-async def nor_does_it_under_a_single_one(s: Scene) -> None:
+async def the_order_of_a_queue_does_not_change_under_a_single_submit(s: Scene) -> None:
     await factory.queue(s.conn)
     app, operator = await s.connect(), await s.connect()
     async with app.transaction():
@@ -98,8 +98,8 @@ async def nor_does_it_under_a_single_one(s: Scene) -> None:
 
 
 @catches("_refuse_old_snapshot: as it is now", replace=("for share", ""))
-async def a_transaction_with_an_old_snapshot_does_not_go_by_the_old_order(s: Scene) -> None:
-    """Everyone in a fair queue waits in a lane."""
+async def a_transaction_with_an_old_snapshot_does_not_use_the_old_order(s: Scene) -> None:
+    """In a fair queue every job waits in a lane."""
     await factory.queue(s.conn)
     app = await s.connect()
     with suppress(asyncpg.SerializationError):
@@ -110,7 +110,7 @@ async def a_transaction_with_an_old_snapshot_does_not_go_by_the_old_order(s: Sce
 
 
 @catches("_await_queue_lock: not for ever", replace=("3s", "0"), raises=TimeoutError)
-async def a_lock_that_a_stranger_keeps_is_not_waited_for_long(s: Scene) -> None:
+async def a_submit_does_not_wait_long_for_a_foreign_lock(s: Scene) -> None:
     await factory.queue(s.conn)
     stranger, app = await s.connect(), await s.connect()
     queue = await s.value("select id from penstock.queue")
@@ -136,7 +136,7 @@ async def a_single_job_is_checked_as_many_are(s: Scene) -> None:
 
 
 @catches("_submit_plain: an object", replace=("jsonb_typeof(p_job.payload) = 'object'", "true"))
-async def a_small_payload_is_an_object_all_the_same(s: Scene) -> None:
+async def a_small_payload_must_be_an_object_too(s: Scene) -> None:
     await factory.queue(s.conn)
     with factory.refused(422, "invalid_payload", "payload"):
         await s.conn.fetchval(_SUBMIT_ONE, [1], None)
@@ -156,7 +156,7 @@ _ACCEPT = "select ordinal from penstock.accept_jobs('q', '{q}', $1, p_priorities
 
 
 @catches("accept_jobs: order locked")
-async def nor_does_it_under_those_that_came_together(s: Scene) -> None:
+async def the_order_of_a_queue_does_not_change_under_coalesced_submits(s: Scene) -> None:
     await factory.queue(s.conn)
     app, operator = await s.connect(), await s.connect()
     async with app.transaction():
@@ -168,7 +168,7 @@ async def nor_does_it_under_those_that_came_together(s: Scene) -> None:
 
 
 @catches("_insert_jobs: plain")
-async def in_a_fair_queue_none_is_taken_together(s: Scene) -> None:
+async def submits_to_a_fair_queue_are_not_coalesced(s: Scene) -> None:
     """L6"""
     await factory.queue(s.conn, order="fair")
     assert await s.conn.fetch(_ACCEPT, [{}], None) == []
@@ -180,13 +180,13 @@ async def in_a_fair_queue_none_is_taken_together(s: Scene) -> None:
     raises=asyncpg.CheckViolationError,
     match="priority_in_range",
 )
-async def those_that_came_together_are_checked_as_many_are(s: Scene) -> None:
+async def coalesced_submits_are_checked_like_a_batch(s: Scene) -> None:
     await factory.queue(s.conn)
     assert await s.conn.fetch(_ACCEPT, [{}], [1001]) == []
 
 
 @catches("_lock_plan: locked", replace=("for share", ""))
-async def an_account_made_while_its_plan_changes_follows_the_plan(s: Scene) -> None:
+async def an_account_created_while_its_plan_changes_follows_the_plan(s: Scene) -> None:
     await factory.plan(s.conn)
     app, operator = await s.connect(), await s.connect()
     async with app.transaction():
@@ -199,13 +199,13 @@ async def an_account_made_while_its_plan_changes_follows_the_plan(s: Scene) -> N
 
 
 @catches("submit_waking: answered when safe")
-async def who_hears_of_a_job_that_woke_workers_hears_of_one_on_the_disk(s: Scene) -> None:
+async def a_submit_that_wakes_workers_returns_after_the_job_is_on_disk(s: Scene) -> None:
     await factory.queue(s.conn)
     await s.all_reach_the_disk(lambda _: s.conn.execute(WAKING))
 
 
 @catches("_await_disk: on disk")
-async def who_repeats_a_submit_hears_of_a_job_on_the_disk(s: Scene) -> None:
+async def a_repeated_submit_returns_after_the_job_is_on_disk(s: Scene) -> None:
     await factory.queue(s.conn)
     first = await s.connect()
     await first.execute("set synchronous_commit = off")

@@ -1,4 +1,4 @@
-"""What functions outside say while they work, and what apps are told of ends."""
+"""Guards of progress from outside functions, and of webhooks about finished jobs."""
 
 from typing import Any
 from uuid import UUID
@@ -9,22 +9,22 @@ from mutation.scene import Scene, catches
 from support import factory
 from support.factory import Row
 
-THEIRS = "https://caller.example.com/told"
+THEIRS = "https://caller.example.com/webhook"
 
 
 async def note(s: Scene, job: UUID, attempt: int, token: str) -> str:
-    said: str = await factory.call_back(s.conn, job, attempt, token, "progress")
-    return said
+    answer: str = await factory.call_back(s.conn, job, attempt, token, "progress")
+    return answer
 
 
 @catches("report_progress: token", replace=("j.callback_hash = t.callback", "true"))
-async def progress_by_a_stranger_is_invalid(s: Scene) -> None:
+async def progress_with_a_wrong_token_is_invalid(s: Scene) -> None:
     _, row = await s.awaiting()
     assert await note(s, row["id"], 1, "a sign of a stranger") == "invalid"
 
 
-async def told(s: Scene, n: int = 1, **fields: Any) -> None:
-    """Jobs that have ended, about each of which a caller is to be told."""
+async def finished_with_webhooks(s: Scene, n: int = 1, **fields: Any) -> None:
+    """Finish jobs, each with a webhook to its caller."""
     await factory.queue(s.conn)
     worker = await s.worker()
     for _ in range(n):
@@ -47,8 +47,8 @@ async def report(s: Scene, row: Row, *, taken: bool) -> str:
 
 
 @catches("claim_deliveries: due")
-async def what_is_not_due_is_not_sent(s: Scene) -> None:
-    await told(s, 3)
+async def a_message_that_is_not_due_is_not_sent(s: Scene) -> None:
+    await finished_with_webhooks(s, 3)
     tried = await claim(s)
     assert len(tried) == 2
     for row in tried:
@@ -57,8 +57,8 @@ async def what_is_not_due_is_not_sent(s: Scene) -> None:
 
 
 @catches("report_delivery: its try")
-async def late_words_of_an_earlier_try_do_not_count(s: Scene) -> None:
-    await told(s)
+async def a_late_report_of_an_earlier_delivery_does_not_count(s: Scene) -> None:
+    await finished_with_webhooks(s)
     [first] = await claim(s)
     await s.clock.advance("31s")
     [second] = await claim(s)
@@ -68,8 +68,8 @@ async def late_words_of_an_earlier_try_do_not_count(s: Scene) -> None:
 
 
 @catches("report_delivery: not taken", raises=asyncpg.CheckViolationError, match="taken_is_over")
-async def what_was_taken_stays_taken(s: Scene) -> None:
-    await told(s)
+async def a_delivered_message_stays_delivered(s: Scene) -> None:
+    await finished_with_webhooks(s)
     [row] = await claim(s)
     assert await report(s, row, taken=True) == "delivered"
     assert await report(s, row, taken=False) == "delivered"
@@ -77,7 +77,7 @@ async def what_was_taken_stays_taken(s: Scene) -> None:
 
 
 @catches("list_deliveries: own", "list_deliveries: not the operator's", "replay_delivery: own")
-async def an_account_sees_its_own(s: Scene) -> None:
+async def an_account_sees_its_own_messages(s: Scene) -> None:
     await factory.queue(s.conn)
     own = {"webhook": "https://app.example.org/hooks"}
     await s.conn.execute("select penstock.declare_kind('q', 'q', $1)", own)

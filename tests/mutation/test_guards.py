@@ -1,4 +1,4 @@
-"""The test of the tests: take one guard out of the SQL, and something must go wrong.
+"""The test of the tests: without one guard in the SQL, its scenario must fail.
 
 Each guard (see guards.py) has a scenario that plays well on our SQL and ill on the mutant. Where
 two guards protect one thing, the scenario says which one is taken away both times, and the other
@@ -35,11 +35,11 @@ from penstock.db.connections.pool import prepare
 from support.clock import Clock
 from support.cluster import Cluster
 
-# Imported for their scenarios.
+# Imported to register their scenarios.
 assert {blocking, circuits, claiming, finishing, living, measuring, operating}
 assert {progressing, seeing, spending, stepping, submitting, telling, upkeeping, waiting_jobs}
 
-# The next one after who loads a mutant puts these right.
+# Functions that the next scenario must restore, because this one loads a mutant.
 SPOILT: set[str] = set()
 
 EMPTY = """
@@ -105,15 +105,15 @@ def test_each_guard_can_be_taken_out_and_each_replacement_fits_its_line() -> Non
 
 @pytest.fixture(scope="module")
 def house(cluster: Cluster) -> Iterator[str]:
-    """One database for all scenarios: to make one takes longer than to play in it."""
+    """One database for all scenarios: creating one takes longer than running a scenario."""
     with cluster.database() as name:
         yield name
 
 
 @pytest.fixture
 def fresh(cluster: Cluster, house: str) -> str:
-    """Its address, when it is empty and its functions are ours again."""
-    cluster.disconnect(house)  # what a mutant left hanging would hold locks
+    """The address of that database, emptied and with the original functions."""
+    cluster.disconnect(house)  # sessions that a mutant left open would hold locks
     with psycopg.connect(cluster.dsn(house), autocommit=True) as conn:
         conn.execute(EMPTY)
         while SPOILT:
@@ -123,7 +123,7 @@ def fresh(cluster: Cluster, house: str) -> str:
 
 @asynccontextmanager
 async def stage(dsn: str, without: Iterable[str | Edit]) -> AsyncIterator[Scene]:
-    """The database with functions that lack these guards."""
+    """Yield the database with functions that lack these guards."""
     opened: list[asyncpg.Connection] = []
 
     async def connect() -> asyncpg.Connection:
@@ -143,10 +143,10 @@ async def stage(dsn: str, without: Iterable[str | Edit]) -> AsyncIterator[Scene]
 
 
 async def play(scenario: Scenario, scene: Scene) -> None:
-    """Afterwards every invariant holds, and there is nothing to repair."""
+    """Run a scenario; afterwards every invariant must hold, with nothing to repair."""
     try:
         await scenario(scene)
-    except pytest.fail.Exception as error:  # what should have been refused was not
+    except pytest.fail.Exception as error:  # a statement that should be refused was not
         raise AssertionError(str(error)) from error
     broken = await scene.conn.fetch("select * from penstock.check()")
     assert not broken, broken

@@ -1,4 +1,4 @@
-"""Guards of recover.sql, workers.sql and retry.sql: who is given up, and who gets a second go."""
+"""Guards of recover.sql, workers.sql and retry.sql: lost workers, and jobs that are retried."""
 
 from mutation.scene import Scene, catches
 from support import factory
@@ -6,14 +6,14 @@ from support.interleave import Step
 
 
 @catches("_expire_leases: lease over")
-async def a_worker_that_beats_is_not_given_up(s: Scene) -> None:
+async def a_worker_with_heartbeats_is_not_declared_lost(s: Scene) -> None:
     await s.running()
     assert await factory.recover(s.conn) == []
 
 
 @catches("_expire_leases: once")
-async def a_lost_worker_is_done_with_after_a_while(s: Scene) -> None:
-    """The moment it was lost does not move on with every pass."""
+async def a_lost_worker_is_removed_after_a_while(s: Scene) -> None:
+    """The time of its loss does not change with every pass."""
     await s.worker(lease="15 seconds")
     for _ in range(3):
         await s.clock.advance("6m")
@@ -22,7 +22,7 @@ async def a_lost_worker_is_done_with_after_a_while(s: Scene) -> None:
 
 
 async def _die_with(s: Scene, jobs: int, *, passes: int = 0) -> list[str]:
-    """What becomes of a worker's jobs; with passes of upkeep after its first job."""
+    """Return the outcomes of a worker's jobs; with passes of upkeep after its first job."""
     await factory.queue(s.conn)
     worker = await s.worker(lease="15 seconds")
     await factory.submit_rows(s.conn, [{"kind": "q"}] * jobs)
@@ -41,13 +41,13 @@ async def which_of_two_jobs_killed_their_worker_is_not_known(s: Scene) -> None:
 
 
 @catches("_expire_leases: gone")
-async def what_a_worker_holds_is_counted_when_it_is_lost_and_not_before(s: Scene) -> None:
+async def the_jobs_of_a_worker_are_counted_only_when_it_is_lost(s: Scene) -> None:
     assert await _die_with(s, 2, passes=1) == ["lost_with_others"] * 2
 
 
 @catches("_expire_leases: counted once")
-async def what_a_lost_worker_held_is_not_counted_again(s: Scene) -> None:
-    """One of its two jobs is given back; the other one, held by an app, was not alone for that."""
+async def the_jobs_of_a_lost_worker_are_not_counted_again(s: Scene) -> None:
+    """One of its two jobs is released; the other one, locked by an app, is no only suspect."""
     await factory.queue(s.conn)
     await factory.plan(s.conn, concurrency=1)
     worker = await s.worker(lease="15 seconds")
@@ -63,7 +63,7 @@ async def what_a_lost_worker_held_is_not_counted_again(s: Scene) -> None:
 
 
 @catches("_recoverable: gone")
-async def what_a_living_worker_runs_is_left_to_it(s: Scene) -> None:
+async def the_jobs_of_a_living_worker_are_not_recovered(s: Scene) -> None:
     await s.running()
     assert await factory.recover(s.conn) == []
 
@@ -72,7 +72,7 @@ async def what_a_living_worker_runs_is_left_to_it(s: Scene) -> None:
     "_recoverable: in good order",
     replace=("w.stopped_at is not null then 'released'", "false then ''"),
 )
-async def a_worker_that_stopped_gives_back_free_of_charge(s: Scene) -> None:
+async def a_worker_that_stopped_releases_its_jobs_without_a_failure(s: Scene) -> None:
     worker, row = await s.running()
     await s.conn.execute("select penstock.stop_worker($1)", worker)
     assert [row["outcome"] for row in await factory.recover(s.conn)] == ["released"]
@@ -80,7 +80,7 @@ async def a_worker_that_stopped_gives_back_free_of_charge(s: Scene) -> None:
 
 
 @catches("_recoverable: cancel asked")
-async def what_awaits_its_callback_is_not_cancelled_unasked(s: Scene) -> None:
+async def a_dispatched_job_is_not_cancelled_without_a_request(s: Scene) -> None:
     await s.awaiting()
     assert await factory.recover(s.conn) == []
 
@@ -95,14 +95,14 @@ async def a_worker_has_time_to_cancel_in_good_order(s: Scene) -> None:
 
 
 @catches("_recoverable: over its deadline")
-async def what_has_time_left_is_left_alone(s: Scene) -> None:
+async def a_job_with_time_left_is_not_timed_out(s: Scene) -> None:
     await s.running()
     await s.clock.advance("1m")
     assert await factory.recover(s.conn) == []
 
 
 @catches("_recoverable: passed over", replace=("penstock._try_lock_account(c.account_id)", "true"))
-async def a_job_that_cannot_be_had_takes_no_place_in_a_pass(s: Scene) -> None:
+async def a_locked_job_takes_no_slot_in_a_pass(s: Scene) -> None:
     await factory.queue(s.conn)
     await factory.plan(s.conn, concurrency=1)
     worker = await s.worker()
@@ -134,7 +134,7 @@ async def a_claim_that_commits_after_its_worker_was_given_up_is_recovered(s: Sce
 
 
 @catches("recover_jobs: holds nothing")
-async def a_lost_worker_is_not_done_with_while_it_holds_a_job(s: Scene) -> None:
+async def a_lost_worker_is_not_removed_while_it_has_a_job(s: Scene) -> None:
     await factory.queue(s.conn, timeout_seconds=86_400)
     await factory.plan(s.conn, concurrency=1)
     worker = await s.worker(lease="15 seconds")
@@ -150,7 +150,7 @@ async def a_lost_worker_is_not_done_with_while_it_holds_a_job(s: Scene) -> None:
 
 
 @catches("beat_worker: not lost")
-async def once_lost_always_lost(s: Scene) -> None:
+async def a_lost_worker_stays_lost(s: Scene) -> None:
     worker = await s.worker(lease="15 seconds")
     await s.clock.advance("30s")
     await factory.recover(s.conn)
@@ -168,8 +168,8 @@ async def a_worker_stops_once(s: Scene) -> None:
 
 
 @catches("stop_worker: not lost")
-async def a_lost_worker_does_not_make_good_by_stopping(s: Scene) -> None:
-    """Its job is held by an app while it is given up, so that it still has it when it stops."""
+async def a_lost_worker_is_not_redeemed_by_stopping(s: Scene) -> None:
+    """An app locks its job while it is declared lost, so that it still has it when it stops."""
     await factory.queue(s.conn)
     await factory.plan(s.conn, concurrency=1)
     worker = await s.worker(lease="15 seconds")
@@ -185,7 +185,7 @@ async def a_lost_worker_does_not_make_good_by_stopping(s: Scene) -> None:
 
 
 @catches("retry_job: scheduled")
-async def what_runs_is_not_retried(s: Scene) -> None:
+async def a_running_job_is_not_retried_by_hand(s: Scene) -> None:
     _, row = await s.running()
     with factory.refused(409, "job_not_finished", "id"):
         await s.conn.execute("select penstock.retry_job($1)", row["id"])

@@ -1,4 +1,4 @@
-"""Guards of lifecycle.sql: jobs that wait, and starts that go on outside."""
+"""Guards of lifecycle.sql: waiting jobs, and attempts that continue outside."""
 
 from typing import Any
 
@@ -8,7 +8,7 @@ from support.interleave import Step
 
 
 @catches("_finish_waiting: waits", beside=["_move_to_finished: expected status"])
-async def what_runs_is_not_ended_as_if_it_waited(s: Scene) -> None:
+async def a_running_job_is_not_finished_as_a_waiting_one(s: Scene) -> None:
     _, row = await s.running()
     await s.conn.fetch(
         "select penstock._finish_waiting($1, 'cancelled', '{}', array[-1])", [row["id"]]
@@ -17,7 +17,7 @@ async def what_runs_is_not_ended_as_if_it_waited(s: Scene) -> None:
 
 
 @catches("_finish_waiting: lane locked", replace=("j.account_id = any (p_accounts)", "true"))
-async def who_has_not_the_account_ends_nothing_in_its_lane(s: Scene) -> None:
+async def without_the_accounts_lock_nothing_in_its_lane_is_finished(s: Scene) -> None:
     await factory.queue(s.conn)
     await factory.plan(s.conn, concurrency=1)
     job = await factory.submit(s.conn, account="a")
@@ -26,7 +26,7 @@ async def who_has_not_the_account_ends_nothing_in_its_lane(s: Scene) -> None:
 
 
 @catches("cancel_job: account locked")
-async def a_cancel_not_committed_keeps_claims_off_its_lane(s: Scene) -> None:
+async def an_uncommitted_cancel_keeps_claims_off_its_lane(s: Scene) -> None:
     await factory.queue(s.conn)
     await factory.plan(s.conn, concurrency=1)
     worker = await s.worker()
@@ -38,7 +38,7 @@ async def a_cancel_not_committed_keeps_claims_off_its_lane(s: Scene) -> None:
 
 
 @catches("_request_cancel: still runs")
-async def a_cancel_that_meets_the_end_of_a_start_cancels_the_job(s: Scene) -> None:
+async def a_cancel_that_meets_the_outcome_of_an_attempt_cancels_the_job(s: Scene) -> None:
     worker, row = await s.running()
     finisher, app = await s.connect(), await s.connect()
     async with finisher.transaction():
@@ -50,7 +50,7 @@ async def a_cancel_that_meets_the_end_of_a_start_cancels_the_job(s: Scene) -> No
 
 
 @catches("stage_due_jobs: scheduled")
-async def what_is_queued_is_not_counted_into_its_lane_again(s: Scene) -> None:
+async def a_queued_job_is_not_counted_into_its_lane_again(s: Scene) -> None:
     await factory.queue(s.conn)
     await factory.plan(s.conn, concurrency=1)
     await factory.submit(s.conn, account="a")
@@ -58,7 +58,7 @@ async def what_is_queued_is_not_counted_into_its_lane_again(s: Scene) -> None:
 
 
 @catches("stage_due_jobs: due")
-async def what_is_not_due_is_not_staged(s: Scene) -> None:
+async def a_job_that_is_not_due_is_not_queued(s: Scene) -> None:
     await factory.queue(s.conn)
     job = await factory.submit(s.conn, delay_seconds=60)
     await s.conn.execute("select penstock.stage_due_jobs(queue_id) from penstock.job")
@@ -71,8 +71,8 @@ async def what_is_not_due_is_not_staged(s: Scene) -> None:
 @catches("stage_due_jobs: lane held")
 @catches("expire_jobs: lane held", replace=("penstock._try_lock_account(j.account_id)", "true"))
 @catches("_try_lock_account: locked", replace=("for no key update skip locked", ""))
-async def upkeep_does_not_wait_for_a_held_account_and_serves_the_others(s: Scene) -> None:
-    """With room for one in a pass, that one is not the one it cannot have."""
+async def upkeep_skips_a_locked_account_and_serves_the_others(s: Scene) -> None:
+    """A pass of one job does not choose the locked one."""
     await factory.queue(s.conn)
     await factory.plan(s.conn, concurrency=1)
     number = await s.value("select id from penstock.queue")
@@ -99,7 +99,7 @@ async def upkeep_does_not_wait_for_a_held_account_and_serves_the_others(s: Scene
 
 
 @catches("expire_jobs: expired")
-async def what_still_has_time_does_not_expire(s: Scene) -> None:
+async def a_job_with_time_left_does_not_expire(s: Scene) -> None:
     await factory.queue(s.conn)
     job = await factory.submit(s.conn, expires_seconds=60)
     await s.conn.execute("select penstock.expire_jobs(queue_id) from penstock.job")
@@ -114,8 +114,8 @@ async def a_token_that_can_be_guessed_is_refused(s: Scene) -> None:
 
 
 @catches("hand_over_jobs: fence")
-async def a_worker_hands_over_no_start_but_the_one_it_names(s: Scene) -> None:
-    """Its own earlier one has ended, and the same worker has begun the next."""
+async def a_worker_dispatches_only_the_attempt_that_it_names(s: Scene) -> None:
+    """The earlier attempt is settled, and the same worker has begun the next one."""
     worker, first = await s.running()
     await factory.finish(s.conn, worker, [first], "retry", delay="0")
     await s.start(worker)
@@ -124,7 +124,7 @@ async def a_worker_hands_over_no_start_but_the_one_it_names(s: Scene) -> None:
 
 
 @catches("hand_over_jobs: owner")
-async def a_worker_hands_over_no_job_of_another(s: Scene) -> None:
+async def a_worker_dispatches_no_job_of_another_worker(s: Scene) -> None:
     _, row = await s.running()
     other = await s.worker()
     assert await factory.hand_over(s.conn, other, row, SIGN) == "stale"
@@ -132,7 +132,7 @@ async def a_worker_hands_over_no_job_of_another(s: Scene) -> None:
 
 
 @catches("hand_over_jobs: locked, fence")
-async def an_earlier_start_is_not_told_to_try_again(s: Scene) -> None:
+async def an_earlier_attempt_gets_no_locked_verdict(s: Scene) -> None:
     worker, first = await s.running()
     await factory.finish(s.conn, worker, [first], "retry", delay="0")
     await s.start(worker)
@@ -140,7 +140,7 @@ async def an_earlier_start_is_not_told_to_try_again(s: Scene) -> None:
 
 
 @catches("hand_over_jobs: locked, owner")
-async def another_worker_is_not_told_to_try_again(s: Scene) -> None:
+async def another_worker_gets_no_locked_verdict(s: Scene) -> None:
     worker, row = await s.running()
     other, app = await s.worker(), await s.connect()
     async with app.transaction():

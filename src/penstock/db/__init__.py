@@ -1,1 +1,1 @@
-"""The way to Postgres: connections, the embedded server, the schema, but nothing about jobs."""
+"""Access to Postgres: connections, the embedded server, the schema; nothing about jobs."""

@@ -1,4 +1,4 @@
-"""Databases that are made for a while on a server, and dropped: for tests, and to measure in."""
+"""Temporary databases on a server, for tests and measurements."""
 
 from dataclasses import dataclass
 from urllib.parse import urlsplit, urlunsplit
@@ -8,7 +8,7 @@ import asyncpg
 
 @dataclass(frozen=True, slots=True)
 class Server:
-    """Where such databases are made, and who makes them."""
+    """The server of such databases, and the roles that create and own them."""
 
     maker: str
     owner: str | None
@@ -25,7 +25,7 @@ async def create(
     maker: asyncpg.Connection, name: str, owner: str | None, *, template: str | None = None
 ) -> None:
     owned = "" if owner is None else f'owner "{owner}"'
-    # Copying files takes a third of the time of the default, which goes through the log.
+    # Copying files takes a third of the time of the default, which writes to the WAL.
     source = "" if template is None else f'template "{template}" strategy file_copy'
     await maker.execute(f'create database "{name}" {owned} {source}')
 

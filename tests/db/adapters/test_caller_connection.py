@@ -1,4 +1,4 @@
-"""A submit inside the app's own transaction, on whatever connection the app has."""
+"""A submit inside the app's own transaction, on any kind of connection."""
 
 import subprocess
 from datetime import UTC, datetime, timedelta
@@ -20,7 +20,7 @@ from support.cluster import wheel_binaries
 
 every_driver = pytest.mark.parametrize("driver", BORROWERS)
 
-# Each field once, so that each goes through each driver as its own type.
+# Each field once, so that every driver passes a value of each type.
 FULL = NewJob(
     kind="q",
     payload={"text": "100 % of $1 :p1 %s 'ü😀'", "list": [1, None, {"a": 2.5}]},
@@ -44,7 +44,7 @@ async def ready(engine: Engine, conn: asyncpg.Connection) -> Engine:
 
 
 async def counts(conn: asyncpg.Connection) -> tuple[int, int]:
-    """How many tasks of the app, and how many jobs, the world can see."""
+    """Count the app's tasks and the jobs that other sessions can see."""
     row = await conn.fetchrow(
         "select (select count(*) from task) as tasks, (select count(*) from penstock.job) as jobs"
     )
@@ -54,10 +54,10 @@ async def counts(conn: asyncpg.Connection) -> tuple[int, int]:
 
 @every_driver
 @pytest.mark.parametrize("commits", [True, False])
-async def test_the_apps_write_and_its_job_are_one(
+async def test_the_apps_write_and_its_job_are_atomic(
     ready: Engine, conn: asyncpg.Connection, database: str, driver: str, commits: bool
 ) -> None:
-    """E3: both are there, or neither."""
+    """E3: both are committed, or neither."""
     async with BORROWERS[driver](database) as app:
         await app.execute("insert into task values ('essay')")
         ticket = await ready.jobs.submit(NewJob(kind="q", account="u1"), conn=app.conn)
@@ -70,7 +70,7 @@ async def test_the_apps_write_and_its_job_are_one(
 
 
 @every_driver
-async def test_every_field_arrives_as_it_was_given(
+async def test_every_field_arrives_unchanged(
     ready: Engine, conn: asyncpg.Connection, database: str, driver: str
 ) -> None:
     async with BORROWERS[driver](database) as app:
@@ -99,7 +99,7 @@ async def test_every_field_arrives_as_it_was_given(
 
 
 @every_driver
-async def test_other_verbs_work_inside_the_transaction_too(
+async def test_other_calls_work_inside_the_transaction_too(
     ready: Engine, database: str, driver: str
 ) -> None:
     delayed = (await ready.jobs.submit(NewJob(kind="q", delay=timedelta(hours=1)))).id
@@ -114,7 +114,7 @@ async def test_other_verbs_work_inside_the_transaction_too(
 
 
 @every_driver
-async def test_a_refusal_is_ours_whatever_the_driver_makes_of_it(
+async def test_a_refusal_has_penstocks_error_with_every_driver(
     ready: Engine, database: str, driver: str
 ) -> None:
     job = (await ready.jobs.submit(NewJob(kind="q"))).id
@@ -141,7 +141,7 @@ async def test_a_refusal_is_ours_whatever_the_driver_makes_of_it(
         assert running.value.code == "job_not_finished"
 
 
-async def test_a_driver_error_that_is_no_refusal_stays_what_it_is(
+async def test_other_driver_errors_stay_unchanged(
     ready: Engine, database: str, conn: asyncpg.Connection
 ) -> None:
     await conn.execute("alter table penstock.job rename to job_away")
@@ -165,7 +165,7 @@ async def test_a_driver_error_that_is_no_refusal_stays_what_it_is(
     ],
     ids=lambda thing: type(thing).__name__,
 )
-async def test_what_is_no_connection_is_refused(ready: Engine, thing: Any) -> None:
+async def test_an_object_that_is_not_a_connection_is_refused(ready: Engine, thing: Any) -> None:
     with pytest.raises(Invalid, match="conn must be a connection of asyncpg") as caught:
         await ready.jobs.submit(NewJob(kind="q"), conn=thing)
     assert (caught.value.code, caught.value.field) == ("invalid_connection", "conn")
@@ -175,7 +175,7 @@ async def test_what_is_no_connection_is_refused(ready: Engine, thing: Any) -> No
 async def test_any_language_submits_by_plain_sql_in_its_own_transaction(
     ready: Engine, conn: asyncpg.Connection, database: str, commits: bool
 ) -> None:
-    """E3, F11: here psql; no driver, no library of ours."""
+    """E3, F11: here by psql, without a driver and without a library of Penstock."""
     assert ready
     script = f"""
         begin;
@@ -191,7 +191,7 @@ async def test_any_language_submits_by_plain_sql_in_its_own_transaction(
     assert await counts(conn) == ((1, 2) if commits else (0, 0))
 
 
-async def test_plain_sql_is_refused_with_words_a_code_and_a_field(
+async def test_a_refusal_in_plain_sql_has_a_message_a_code_and_a_field(
     ready: Engine, database: str
 ) -> None:
     assert ready

@@ -1,4 +1,4 @@
-"""A submit on a connection of the app's that is in a state of which nothing can come."""
+"""A submit on a connection of the app in a state in which no statement can succeed."""
 
 import asyncio
 from contextlib import suppress
@@ -21,25 +21,25 @@ from support.caller_connections import BORROWERS
 every_driver = pytest.mark.parametrize("driver", BORROWERS)
 
 CLOSED = (
-    "conn is closed, or has gone back to its pool: use it before that, inside the block that lends "
-    "it; nothing was written"
+    "conn is closed or was returned to its pool: use it inside the block that acquires it; nothing "
+    "was written"
 )
 ABORTED = (
-    "conn is in a transaction that an earlier statement, which failed, has aborted: roll it back, "
-    "or to a savepoint before that statement, and try again then; nothing was written"
+    "conn is in a transaction that a failed statement has aborted: roll it back, or roll back to a "
+    "savepoint before that statement, and try again; nothing was written"
 )
 READ_ONLY = (
-    "conn is read-only, and this writes: begin the transaction with READ WRITE, look whether "
+    "conn is read-only, and this call writes: begin the transaction with READ WRITE, check whether "
     "default_transaction_read_only is set, and connect to the primary if this server is a standby; "
     "nothing was written"
 )
 PREPARED = (
-    "conn holds a two-phase transaction that is prepared, which can only be committed or rolled "
-    "back: use it before tpc_prepare(); nothing was written"
+    "conn has a prepared two-phase transaction, which can only be committed or rolled back: use "
+    "conn before tpc_prepare(); nothing was written"
 )
 BUSY = (
-    "conn is at work on another statement, and a connection runs one at a time: await that one "
-    "first, or lend another connection; nothing was written"
+    "conn is running another statement, and a connection runs one at a time: await that one "
+    "first, or pass another connection; nothing was written"
 )
 
 
@@ -62,7 +62,7 @@ async def refused(engine: Engine, conn: Any, message: str) -> None:
 
 
 @every_driver
-async def test_an_aborted_transaction_is_said_with_what_to_do(
+async def test_an_aborted_transaction_is_reported_with_a_remedy(
     ready: Engine, database: str, driver: str
 ) -> None:
     async with BORROWERS[driver](database) as app:
@@ -73,7 +73,7 @@ async def test_an_aborted_transaction_is_said_with_what_to_do(
 
 
 @every_driver
-async def test_a_read_only_transaction_is_said_with_what_to_do(
+async def test_a_read_only_transaction_is_reported_with_a_remedy(
     ready: Engine, database: str, driver: str
 ) -> None:
     async with BORROWERS[driver](database) as app:
@@ -85,7 +85,7 @@ async def test_a_read_only_transaction_is_said_with_what_to_do(
 
 
 @every_driver
-async def test_a_lost_connection_is_said_with_what_to_do(
+async def test_a_lost_connection_is_reported_with_a_remedy(
     ready: Engine, conn: asyncpg.Connection, database: str, driver: str
 ) -> None:
     async with BORROWERS[driver](database) as app:
@@ -96,13 +96,13 @@ async def test_a_lost_connection_is_said_with_what_to_do(
         )
         with pytest.raises((Unavailable, Invalid)) as caught:
             await ready.jobs.submit(NewJob(kind="q"), conn=app.conn)
-        # asyncpg may have read of it already: then to its client it is one that is closed.
+        # asyncpg may have noticed the loss before: then it reports a closed connection.
         assert str(caught.value).startswith(("The connection given as conn was lost", CLOSED))
-        with suppress(Exception):  # SQLAlchemy says nothing, drivers do
+        with suppress(Exception):  # drivers raise an error, SQLAlchemy does not
             await app.end(commits=False)
 
 
-async def test_a_closed_connection_is_said_with_what_to_do(ready: Engine, database: str) -> None:
+async def test_a_closed_connection_is_reported_with_a_remedy(ready: Engine, database: str) -> None:
     blocking = psycopg.connect(database)
     blocking.close()
     waiting = await psycopg.AsyncConnection.connect(database)
@@ -124,10 +124,10 @@ async def test_a_closed_connection_is_said_with_what_to_do(ready: Engine, databa
         await loop_engine.dispose()
 
 
-async def test_a_connection_at_work_is_said_with_what_to_do(ready: Engine, database: str) -> None:
+async def test_a_busy_connection_is_reported_with_a_remedy(ready: Engine, database: str) -> None:
     conn = await asyncpg.connect(database)
     sleeping = asyncio.ensure_future(conn.execute("select pg_sleep(60)"))
-    await asyncio.sleep(0)  # it is on its way now
+    await asyncio.sleep(0)  # now the statement is sent
     await refused(ready, conn, BUSY)
     sleeping.cancel()
     await asyncio.gather(sleeping, return_exceptions=True)
@@ -147,23 +147,21 @@ async def test_psycopgs_pipeline_mode_works(
     assert await conn.fetchval("select array_agg(id order by id) from penstock.job") == sorted(ids)
 
 
-async def test_in_a_pipeline_refusals_are_ours_too(ready: Engine, database: str) -> None:
+async def test_refusals_in_a_pipeline_have_penstocks_errors(ready: Engine, database: str) -> None:
     with psycopg.connect(database) as conn:
         with pytest.raises(NotFound, match="there is no job kind nope"), conn.pipeline():
             await ready.jobs.submit(NewJob(kind="nope"), conn=conn)
         conn.rollback()
         with conn.pipeline():
             conn.execute("select 1 / 0")
-            with pytest.raises(psycopg.errors.DivisionByZero):  # the app's own comes first
+            with pytest.raises(psycopg.errors.DivisionByZero):  # the app's own error comes first
                 await ready.jobs.submit(NewJob(kind="q"), conn=conn)
             await refused(ready, conn, ABORTED)
         conn.rollback()
 
 
-async def test_a_two_phase_commit_takes_the_job_along(
-    conn: asyncpg.Connection, database: str
-) -> None:
-    """Postgres prepares no transaction that holds a NOTIFY: workers find such a job by polling."""
+async def test_a_two_phase_commit_includes_the_job(conn: asyncpg.Connection, database: str) -> None:
+    """Postgres cannot prepare a transaction with a NOTIFY: workers find such a job by polling."""
     app = Penstock(database, name="two phases")
 
     @app.job(queue=app.queue("q"))

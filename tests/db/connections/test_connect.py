@@ -1,4 +1,4 @@
-"""Finding the database, and what people read when it is not there."""
+"""Finding the database, and the messages if it cannot be reached."""
 
 import socket
 from collections.abc import Iterator
@@ -9,7 +9,7 @@ import pytest
 
 from penstock.base.settings import Settings
 from penstock.db.connections.connect import _explained, connect, connect_ready, open_connection
-from penstock.db.connections.display_address import place
+from penstock.db.connections.display_address import display_address
 from penstock.db.connections.driver_errors import fetching
 from penstock.db.connections.pool import open_pool
 from penstock.errors import Misconfigured, SchemaMismatch, Unavailable
@@ -23,27 +23,27 @@ SECRET = "open-sesame"  # noqa: S105  # nobody's
     [
         (f"postgresql://u:{SECRET}@db.example:5433/jobs", "db.example:5433/jobs"),
         (f"postgres://u:{SECRET}@a,b:1/jobs?password={SECRET}", "a,b:1/jobs"),
-        (f"postgresql://u:x@{SECRET}/y@db.example/jobs", "the address that was given"),
-        (f"postgresql://u:{SECRET}#y@db.example/jobs", "the address that was given"),
-        (f"postgresql://u:{SECRET}@[::1/jobs", "the address that was given"),
-        (f"host=db.example password={SECRET}", "the address that was given"),
+        (f"postgresql://u:x@{SECRET}/y@db.example/jobs", "the given address"),
+        (f"postgresql://u:{SECRET}#y@db.example/jobs", "the given address"),
+        (f"postgresql://u:{SECRET}@[::1/jobs", "the given address"),
+        (f"host=db.example password={SECRET}", "the given address"),
         ("postgresql://u@/jobs?host=/run/postgresql&port=5432", "/run/postgresql, database jobs"),
         ("postgresql:///jobs", "the default host, database jobs"),
     ],
 )
-def test_a_place_is_told_without_its_password(dsn: str, where: str) -> None:
-    assert place(dsn) == where
+def test_an_address_is_displayed_without_its_password(dsn: str, where: str) -> None:
+    assert display_address(dsn) == where
 
 
 @pytest.fixture
 def deaf_port() -> Iterator[int]:
-    """A port nobody listens on; held, so that nobody begins to."""
+    """A port without a listener; bound, so that no other program can listen on it."""
     with socket.socket() as held:
         held.bind(("127.0.0.1", 0))
         yield held.getsockname()[1]
 
 
-async def test_a_server_that_is_not_there_is_unavailable(deaf_port: int) -> None:
+async def test_a_missing_server_is_unavailable(deaf_port: int) -> None:
     dsn = f"postgresql://u:{SECRET}@127.0.0.1:{deaf_port}/jobs"
     with pytest.raises(Unavailable, match="Connection refused") as caught:
         await open_connection(dsn)
@@ -56,13 +56,13 @@ async def test_a_server_that_is_not_there_is_unavailable(deaf_port: int) -> None
     "host",
     ["localhost", "127.0.0.1,127.0.0.1"],  # several addresses are tried, one after another
 )
-async def test_of_several_addresses_the_reason_is_told_once(host: str, deaf_port: int) -> None:
+async def test_the_reason_for_several_addresses_is_reported_once(host: str, deaf_port: int) -> None:
     hosts = ",".join(f"{name}:{deaf_port}" for name in host.split(","))
     with pytest.raises(Unavailable, match=r"reached: Connection refused\.$"):
         await open_connection(f"postgresql://u@{hosts}/jobs")
 
 
-async def test_a_host_nobody_knows_is_told_so() -> None:
+async def test_an_unknown_host_is_reported() -> None:
     with pytest.raises(Unavailable, match=r"at nowhere\.invalid/jobs cannot be reached: "):
         await open_connection("postgresql://u@nowhere.invalid/jobs")
 
@@ -77,14 +77,14 @@ async def test_a_host_nobody_knows_is_told_so() -> None:
         f"postgresql://u:{SECRET}@[::1/jobs",
     ],
 )
-async def test_an_address_that_is_none_is_misconfigured_and_not_quoted(dsn: str) -> None:
+async def test_an_invalid_address_is_misconfigured_and_not_quoted(dsn: str) -> None:
     with pytest.raises(Misconfigured, match="postgresql://user:password@host:port") as caught:
         await open_connection(dsn)
     assert SECRET not in str(caught.value)
     assert caught.value.__cause__ is None
 
 
-async def test_a_missing_database_and_an_unknown_user_are_told_apart(blank: str) -> None:
+async def test_a_missing_database_and_an_unknown_user_have_different_errors(blank: str) -> None:
     with pytest.raises(Misconfigured, match="no such database"):
         await open_connection(blank.replace("/test_", "/missing_", 1))
     with pytest.raises(Misconfigured, match='refused user stranger: role "stranger" does not'):
@@ -110,7 +110,7 @@ def test_a_wrong_password_names_the_user(
     assert found.hint == "Correct user and password in the address (PENSTOCK_DSN)."
 
 
-async def test_a_database_that_is_read_only_is_not_said_to_be_away(cluster: Cluster) -> None:
+async def test_a_read_only_database_is_not_reported_as_unreachable(cluster: Cluster) -> None:
     with cluster.database() as name:
         conn = await open_connection(cluster.dsn(name))
         await conn.execute("set default_transaction_read_only = on")
@@ -121,7 +121,7 @@ async def test_a_database_that_is_read_only_is_not_said_to_be_away(cluster: Clus
         await conn.close()
 
 
-async def test_a_role_that_may_not_connect_is_told_so(cluster: Cluster) -> None:
+async def test_a_role_that_may_not_connect_is_reported(cluster: Cluster) -> None:
     with cluster.database(template=None) as name:
         admin = await asyncpg.connect(cluster.superuser_dsn(name))
         await admin.execute(
@@ -133,7 +133,7 @@ async def test_a_role_that_may_not_connect_is_told_so(cluster: Cluster) -> None:
             await open_connection(cluster.dsn(name))
 
 
-async def test_json_comes_and_goes_as_python_values(blank: str) -> None:
+async def test_json_is_read_and_written_as_python_values(blank: str) -> None:
     value = {"é": [1, 2.5, None, True], "nested": {"x": "\u2028"}}
     pool = await open_pool(blank, name="penstock test", max_size=2)
     async with pool.acquire() as conn:
@@ -145,7 +145,7 @@ async def test_json_comes_and_goes_as_python_values(blank: str) -> None:
     await pool.close()
 
 
-async def test_a_servers_old_schema_is_refused_and_left_alone(blank: str) -> None:
+async def test_the_old_schema_of_a_server_is_refused_and_unchanged(blank: str) -> None:
     with pytest.raises(SchemaMismatch, match="penstock migrate up"):
         async with connect_ready(Settings(dsn=blank)):
             pytest.fail("it was let in")

@@ -1,4 +1,4 @@
-"""Connections lent for one call each: used again when they are well, dropped when in doubt."""
+"""Connections for one call each: used again if they are intact, dropped in case of doubt."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -23,11 +23,11 @@ async def pid(pool: Pool) -> int:
     return number
 
 
-async def test_one_after_the_other_uses_one_connection(pool: Pool) -> None:
+async def test_consecutive_calls_use_one_connection(pool: Pool) -> None:
     assert len({await pid(pool) for _ in range(5)}) == 1
 
 
-async def test_more_than_its_size_wait_for_their_turn(pool: Pool) -> None:
+async def test_calls_beyond_its_size_wait(pool: Pool) -> None:
     async with pool.acquire() as first, pool.acquire() as second:
         assert first is not second
         third = asyncio.create_task(pid(pool))
@@ -37,15 +37,15 @@ async def test_more_than_its_size_wait_for_their_turn(pool: Pool) -> None:
     assert await third in pids
 
 
-async def test_a_refused_statement_leaves_the_connection_well(pool: Pool) -> None:
+async def test_a_refused_statement_keeps_the_connection(pool: Pool) -> None:
     before = await pid(pool)
     with pytest.raises(asyncpg.DivisionByZeroError):
         await pool.fetch("select 1 / 0")
     assert await pid(pool) == before
 
 
-async def test_a_call_that_was_broken_off_leaves_no_connection_behind(pool: Pool) -> None:
-    """The server may still be at it: the next call would wait for that, or get its answer."""
+async def test_a_cancelled_call_leaves_no_connection(pool: Pool) -> None:
+    """The server may still run the statement: the next call would wait for it or get its answer."""
     before = await pid(pool)
     with pytest.raises(TimeoutError):
         async with asyncio.timeout(0.05):
@@ -53,7 +53,7 @@ async def test_a_call_that_was_broken_off_leaves_no_connection_behind(pool: Pool
     assert await pid(pool) != before
 
 
-async def test_a_connection_that_the_server_ended_is_replaced(pool: Pool, blank: str) -> None:
+async def test_a_connection_that_the_server_closed_is_replaced(pool: Pool, blank: str) -> None:
     before = await pid(pool)
     other = await asyncpg.connect(blank)
     await other.execute(f"select pg_terminate_backend({before})")
@@ -62,7 +62,7 @@ async def test_a_connection_that_the_server_ended_is_replaced(pool: Pool, blank:
     async def replaced() -> bool:
         try:
             return await pid(pool) != before
-        # The driver has a word of its own for a session that ends between two messages.
+        # The driver has a special error for a session that ends between two messages.
         except (
             asyncpg.PostgresError,
             asyncpg.InterfaceError,
@@ -74,7 +74,7 @@ async def test_a_connection_that_the_server_ended_is_replaced(pool: Pool, blank:
     await eventually(replaced, "a new connection")
 
 
-async def test_old_connections_make_way(pool: Pool) -> None:
+async def test_expired_connections_are_replaced(pool: Pool) -> None:
     """F7"""
     before = await pid(pool)
     async with pool.acquire() as lent:
@@ -83,7 +83,7 @@ async def test_old_connections_make_way(pool: Pool) -> None:
     assert await pid(pool) != before
 
 
-async def test_closing_waits_for_what_is_lent_and_lends_no_more(blank: str) -> None:
+async def test_closing_waits_for_connections_in_use_and_opens_no_more(blank: str) -> None:
     pool = await open_pool(blank)
     at_work = asyncio.create_task(pool.fetch("select pg_sleep(0.1)"))
     await asyncio.sleep(0.01)

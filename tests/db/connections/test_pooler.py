@@ -1,4 +1,4 @@
-"""Telling a server from a pooler before it."""
+"""Detecting a pooler in front of a server."""
 
 import asyncio
 
@@ -10,16 +10,16 @@ from penstock.errors import Unavailable
 from support.servers.pooler import pooled
 
 
-async def test_a_server_itself_is_no_pooler(blank: str) -> None:
+async def test_a_direct_connection_is_not_pooled(blank: str) -> None:
     assert not await is_pooled(blank)
 
 
-async def test_a_transaction_pooler_is_seen(blank: str) -> None:
+async def test_a_transaction_pooler_is_detected(blank: str) -> None:
     async with pooled(blank) as dsn:
         assert await is_pooled(dsn)
 
 
-async def test_a_transaction_pooler_is_seen_while_others_use_it(blank: str) -> None:
+async def test_a_transaction_pooler_is_detected_while_others_use_it(blank: str) -> None:
     async def keep_busy(dsn: str, until: asyncio.Event) -> None:
         conn = await asyncpg.connect(dsn, statement_cache_size=0)
         while not until.is_set():
@@ -38,6 +38,6 @@ async def test_a_transaction_pooler_is_seen_while_others_use_it(blank: str) -> N
                 enough.set()
 
 
-async def test_a_server_that_is_not_there_is_unavailable() -> None:
+async def test_a_missing_server_is_unavailable() -> None:
     with pytest.raises(Unavailable):
         await is_pooled("postgresql://nobody@127.0.0.1:1/none")

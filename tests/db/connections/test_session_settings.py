@@ -1,4 +1,4 @@
-"""Connections of our own set what they rely on, whatever their role or database says."""
+"""Our own connections apply the settings they rely on, against those of role and database."""
 
 import asyncpg
 import pytest
@@ -45,14 +45,14 @@ async def shown(conn: asyncpg.Connection) -> dict[str, str]:
     return {row[0]: row[1] for row in rows}
 
 
-def test_every_setting_that_is_pinned_is_tried() -> None:
+def test_every_pinned_setting_is_tested() -> None:
     assert {*session_settings.PINNED} - {"transaction_timeout"} == {
         *ODD
-    }  # that one is newer than Postgres 15
+    }  # this setting is newer than Postgres 15
 
 
 @pytest.mark.parametrize("of", ["database", "role"])
-async def test_each_session_of_ours_is_as_the_code_expects(migrated: str, of: Of) -> None:
+async def test_each_of_our_sessions_has_the_expected_settings(migrated: str, of: Of) -> None:
     """D3"""
     with sessions_with(migrated, of, **ODD):
         conn = await open_connection(migrated)
@@ -66,8 +66,8 @@ async def test_each_session_of_ours_is_as_the_code_expects(migrated: str, of: Of
         await pool.close()
 
 
-async def test_migrations_do_not_depend_on_how_sessions_begin(blank: str) -> None:
-    """D3: nor does the next one find anything to replace."""
+async def test_migrations_do_not_depend_on_default_settings(blank: str) -> None:
+    """D3: the next `up` finds nothing to replace either."""
     with sessions_with(blank, "role", **ODD, check_function_bodies="off", search_path="nowhere"):
         conn = await open_connection(blank)
         assert (await migrations.up(conn)).migrations

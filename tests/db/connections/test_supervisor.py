@@ -1,4 +1,4 @@
-"""Background loops of a process: one that fails is started again, and all of them stop."""
+"""The background loops of a process: a failed one is restarted, and all of them are stopped."""
 
 import asyncio
 import logging
@@ -19,7 +19,7 @@ def _soon(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(supervisor, "FAILED_SECONDS", 0.0)
 
 
-async def test_a_loop_that_fails_is_named_in_the_log_and_started_again(
+async def test_a_failed_loop_is_named_in_the_log_and_restarted(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     """An outage is one line, however long it lasts; any other failure is an error."""
@@ -41,18 +41,18 @@ async def test_a_loop_that_fails_is_named_in_the_log_and_started_again(
     async def waits() -> bool:
         return calls == 5
 
-    await eventually(waits, "it is started again each time")
+    await eventually(waits, "the loop is restarted each time")
     await loops.stop()
     first, second = (record.getMessage() for record in caplog.records)
     assert first == "the writer waits for the database: Unavailable"
-    assert second.startswith("the writer failed and is started again: ValueError at ")
+    assert second.startswith("the writer failed and is restarted: ValueError at ")
     assert "secret" not in second
 
 
-async def test_an_outage_of_a_loop_that_had_recovered_is_logged_again(
+async def test_an_outage_after_a_recovery_is_logged_again(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A loop that never returns by itself has no other sign that an outage is over."""
+    """A loop that never returns has no other sign that an outage is over."""
     monkeypatch.setattr(supervisor, "RECOVERED_SECONDS", -1.0)
     caplog.set_level(logging.INFO, LOG.name)
     calls = 0
@@ -69,7 +69,7 @@ async def test_an_outage_of_a_loop_that_had_recovered_is_logged_again(
 
     loops = Supervisor(LOG)
     loops.start("the writer", work)
-    await eventually(waits, "it is started again each time")
+    await eventually(waits, "the loop is restarted each time")
     await loops.stop()
     messages = [record.getMessage() for record in caplog.records]
     assert messages == ["the writer waits for the database: Unavailable"] * 2
@@ -77,7 +77,7 @@ async def test_an_outage_of_a_loop_that_had_recovered_is_logged_again(
 
 async def test_a_step_is_repeated_after_each_pause_until_all_loops_stop() -> None:
     calls = 0
-    ended = asyncio.Event()
+    stopped = asyncio.Event()
 
     async def step() -> None:
         nonlocal calls
@@ -87,7 +87,7 @@ async def test_a_step_is_repeated_after_each_pause_until_all_loops_stop() -> Non
         try:
             await asyncio.Event().wait()
         finally:
-            ended.set()
+            stopped.set()
 
     loops = Supervisor(LOG)
     loops.start("the step", step, every=0.001)
@@ -101,5 +101,5 @@ async def test_a_step_is_repeated_after_each_pause_until_all_loops_stop() -> Non
     await loops.stop()
     so_far = calls
     await asyncio.sleep(0)
-    assert ended.is_set()
+    assert stopped.is_set()
     assert calls == so_far

@@ -1,4 +1,4 @@
-"""Transactions that Postgres undoes: ours are run again, the app's are named."""
+"""Transactions that Postgres rolls back: ours are retried, the app's raise an error."""
 
 import asyncio
 from urllib.parse import urlsplit
@@ -29,7 +29,7 @@ async def ready(engine: Engine, conn: asyncpg.Connection) -> Engine:
 
 
 async def waits(conn: asyncpg.Connection) -> int:
-    """The process of ours that waits for a lock."""
+    """Return our server process that waits for a lock."""
     async with asyncio.timeout(10):
         while True:
             pid: int | None = await conn.fetchval(
@@ -43,19 +43,19 @@ async def waits(conn: asyncpg.Connection) -> int:
 
 
 @pytest.mark.parametrize("driver", BORROWERS)
-async def test_a_transaction_of_the_apps_that_is_undone_is_to_be_run_again(
+async def test_the_error_for_a_rolled_back_transaction_of_the_app_says_to_run_it_again(
     ready: Engine, conn: asyncpg.Connection, database: str, driver: str
 ) -> None:
-    """D3: whatever driver it is, the error says what to do."""
+    """D3: with every driver the error says what to do."""
     with sessions_with(database, "database", default_transaction_isolation="repeatable read"):
         async with BORROWERS[driver](database) as app:
             await app.execute("select count(*) from penstock.job")
             await conn.execute("select penstock.pause_queue('q')")
-            with pytest.raises(RolledBack) as told:
+            with pytest.raises(RolledBack) as caught:
                 await ready.jobs.submit(NewJob(kind="q"), conn=app.conn)
-            assert told.value.code == "serialization_failure"
-            assert "run it again from its beginning" in str(told.value.hint)
-            assert told.value.__cause__ is not None
+            assert caught.value.code == "serialization_failure"
+            assert "run all of it again" in str(caught.value.hint)
+            assert caught.value.__cause__ is not None
             with pytest.raises(Invalid, match="roll it back") as aborted:
                 await ready.jobs.submit(NewJob(kind="q"), conn=app.conn)
             assert aborted.value.code == "invalid_connection"
@@ -69,7 +69,7 @@ async def test_a_transaction_of_the_apps_that_is_undone_is_to_be_run_again(
 async def test_a_deadlock_with_an_apps_transaction_is_run_again(
     cluster: Cluster, ready: Engine, conn: asyncpg.Connection, database: str
 ) -> None:
-    """The app locks the two accounts in another order. Postgres undoes whoever looks first."""
+    """The app locks the two accounts in another order. Postgres undoes the first to check."""
     admin = cluster.superuser_dsn(urlsplit(database).path[1:])
     with sessions_with(admin, "database", deadlock_timeout="3s"):
         ready.renew()
@@ -84,7 +84,7 @@ async def test_a_deadlock_with_an_apps_transaction_is_run_again(
     assert await conn.fetchval("select count(*) from penstock.job") == 2
 
 
-async def test_who_always_meets_others_is_told_so(
+async def test_a_call_that_always_conflicts_fails_with_the_reason(
     ready: Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     tries = 0
@@ -96,12 +96,12 @@ async def test_who_always_meets_others_is_told_so(
 
     monkeypatch.setattr("penstock.engine.engine.AGAIN_SECONDS", (0, 0))
     monkeypatch.setattr(ready._pool, "fetch", undone)
-    with pytest.raises(RolledBack) as told:
+    with pytest.raises(RolledBack) as caught:
         await ready.jobs.submit(NewJob(kind="q"))
-    assert (told.value.code, tries) == ("serialization_failure", 3)
+    assert (caught.value.code, tries) == ("serialization_failure", 3)
 
 
-async def test_a_statement_that_an_operator_cancels_wrote_nothing(
+async def test_a_statement_that_an_operator_cancels_writes_nothing(
     ready: Engine, conn: asyncpg.Connection, connect: Connect
 ) -> None:
     app = await connect()
@@ -109,17 +109,17 @@ async def test_a_statement_that_an_operator_cancels_wrote_nothing(
         await app.execute("select from penstock.account where name = 'a' for update")
         submit = asyncio.create_task(ready.jobs.submit(OF_BOTH[0]))
         await conn.execute("select pg_cancel_backend($1)", await waits(conn))
-        with pytest.raises(RolledBack) as told:
+        with pytest.raises(RolledBack) as caught:
             await submit
-    assert told.value.code == "statement_cancelled"
+    assert caught.value.code == "statement_cancelled"
     assert await conn.fetchval("select count(*) from penstock.job") == 0
 
 
 @pytest.mark.parametrize("job", [NewJob(kind="q"), OF_BOTH[0]], ids=["plain", "account"])
-async def test_a_lock_that_a_stranger_keeps_refuses_submits_to_one_queue_alone(
+async def test_a_foreign_lock_refuses_submits_only_to_one_queue(
     ready: Engine, conn: asyncpg.Connection, connect: Connect, job: NewJob
 ) -> None:
-    """Any role that may connect can take it. Three seconds, and then it is said who has it."""
+    """Any role that may connect can take the lock. After 3 s the error names its holder."""
     await factory.queue(conn, "other")
     stranger = await connect()
     async with stranger.transaction():
@@ -129,14 +129,14 @@ async def test_a_lock_that_a_stranger_keeps_refuses_submits_to_one_queue_alone(
         submit = asyncio.create_task(ready.jobs.submit(job))
         await waits(conn)
         await ready.jobs.submit(NewJob(kind="other"))
-        with pytest.raises(Refused) as told:
+        with pytest.raises(Refused) as caught:
             await submit
-    assert (told.value.status, told.value.code) == (503, "queue_locked")
-    assert f"process {stranger.get_server_pid()}" in told.value.message
+    assert (caught.value.status, caught.value.code) == (503, "queue_locked")
+    assert f"process {stranger.get_server_pid()}" in caught.value.message
     await ready.jobs.submit(job)
 
 
-async def test_nor_is_a_claim_kept_for_ever(
+async def test_a_foreign_lock_does_not_block_a_claim_for_ever(
     ready: Engine, conn: asyncpg.Connection, connect: Connect
 ) -> None:
     worker = await factory.worker(conn)

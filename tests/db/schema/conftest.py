@@ -13,7 +13,7 @@ from support.shapes import Connect
 
 @pytest.fixture
 async def another(blank: str) -> AsyncIterator[Connect]:
-    """A way to open connections to the blank database; all are closed at the end."""
+    """A function that opens connections to the blank database; all are closed at the end."""
     async with connections(blank) as connect:
         yield connect
 

@@ -1,4 +1,4 @@
-"""Up, down and the refusals, with small schemas of their own; the real one is in tests/contract."""
+"""Up, down and the refusals, with small test schemas; tests/contract tests the real one."""
 
 import asyncio
 from pathlib import Path
@@ -21,7 +21,7 @@ from support.db.small_schemas import ONE, TWO, Folder, names
 from support.waiting import eventually
 
 
-async def test_up_makes_everything_and_a_second_up_nothing(
+async def test_up_creates_everything_and_a_second_up_nothing(
     conn: asyncpg.Connection, schema: Folder
 ) -> None:
     wanted = schema(TWO)
@@ -32,7 +32,7 @@ async def test_up_makes_everything_and_a_second_up_nothing(
     assert await migrations.up(conn, wanted) == migrations.Moved(2, ())
 
 
-async def test_the_owner_of_a_ready_made_schema_needs_no_right_to_make_one(
+async def test_the_owner_of_an_existing_schema_needs_no_right_to_create_one(
     cluster: Cluster, schema: Folder
 ) -> None:
     with cluster.database(template=None) as name:
@@ -48,7 +48,9 @@ async def test_the_owner_of_a_ready_made_schema_needs_no_right_to_make_one(
         await conn.close()
 
 
-async def test_a_role_without_rights_is_told_whom_to_be(cluster: Cluster, schema: Folder) -> None:
+async def test_the_error_for_a_role_without_rights_names_the_right_role(
+    cluster: Cluster, schema: Folder
+) -> None:
     with cluster.database(template=None) as name:
         admin = await asyncpg.connect(cluster.superuser_dsn(name))
         await admin.execute(f"alter database {name} owner to current_user")
@@ -59,7 +61,7 @@ async def test_a_role_without_rights_is_told_whom_to_be(cluster: Cluster, schema
         await conn.close()
 
 
-async def test_status_tells_what_is_pending_without_touching_anything(
+async def test_status_lists_pending_migrations_and_changes_nothing(
     conn: asyncpg.Connection, schema: Folder
 ) -> None:
     found = await version.status(conn, schema(TWO))
@@ -69,7 +71,7 @@ async def test_status_tells_what_is_pending_without_touching_anything(
     assert await names(conn) == set()
 
 
-async def test_an_old_schema_is_refused_with_what_to_do(
+async def test_an_old_schema_is_refused_with_a_remedy(
     conn: asyncpg.Connection, schema: Folder
 ) -> None:
     with pytest.raises(SchemaMismatch, match="no Penstock schema yet: run `penstock migrate up`"):
@@ -77,7 +79,9 @@ async def test_an_old_schema_is_refused_with_what_to_do(
     await migrations.up(conn, schema(ONE))
     with pytest.raises(SchemaMismatch, match="at migration 1 and this program needs 2: run `pen"):
         await version.require_served(conn, schema(TWO))
-    with pytest.raises(SchemaMismatch, match=r"functions .* not those of this program: run `pens"):
+    with pytest.raises(
+        SchemaMismatch, match=r"functions .* not the ones that this program needs: run `pens"
+    ):
         await version.require_served(conn, schema({**ONE, "functions/base/more.sql": "select 1;"}))
 
 
@@ -107,13 +111,13 @@ async def test_an_edited_migration_is_refused_by_name(
 
 
 @pytest.mark.parametrize("there", [ONE, TWO], ids=["the same number", "a longer chain"])
-async def test_tables_of_another_first_migration_are_refused_with_the_way_out(
+async def test_tables_of_another_first_migration_are_refused_with_a_remedy(
     conn: asyncpg.Connection, schema: Folder, there: dict[str, str]
 ) -> None:
-    """Until the first release 0001 is edited in place; no migration leads from one to the other."""
+    """Until the first release 0001 is edited; no migration converts tables of another edition."""
     await migrations.up(conn, schema(there))
     before = await names(conn)
-    # Its functions are the same, so they do not show the difference.
+    # The functions are the same, so their checksum does not show the difference.
     other = schema({**ONE, "migrations/0001_jobs/up.sql": "create table penstock.job ();"})
     found = await version.status(conn, other)
     assert (found.other_tables, found.is_current, found.is_served) == (True, False, False)
@@ -129,7 +133,7 @@ async def test_tables_of_another_first_migration_are_refused_with_the_way_out(
     assert await names(conn) == before
 
 
-async def test_a_program_before_with_another_first_migration_is_not_served(
+async def test_an_older_program_with_another_first_migration_is_not_served(
     conn: asyncpg.Connection, schema: Folder
 ) -> None:
     one = schema({**ONE, "migrations/0001_jobs/up.sql": "create table penstock.job ();"})
@@ -162,15 +166,16 @@ async def test_a_way_up_of_several_files_runs_in_the_order_of_their_numbers(
 @pytest.mark.parametrize(
     ("text", "says"),
     [
-        # Postgres finds this one while parsing, and says where.
+        # Postgres finds this error while parsing, and reports its position.
         ("create table penstock.a (id int);\n\ncreate table penstock.b (\n  id nonsense\n);", 4),
-        # These it finds while running, and says nothing: the statement's line is told instead.
+        # Postgres finds these errors while running and reports no position: the message has the
+        # line of the statement instead.
         ("create table penstock.a (id int);\n-- why\ncreate table penstock.a (id int);", 3),
         ('\nselect \'a;b\', $x$ ; $x$, "c;d" from (select 1 as "c;d") q;\nselect 1/0;\n', 3),
         ("/* ; */ select 1; -- ; it's\nselect E'\\';';\nselect 1/0", 3),
     ],
 )
-async def test_an_error_says_file_and_line_and_leaves_nothing(
+async def test_an_error_names_file_and_line_and_changes_nothing(
     conn: asyncpg.Connection, schema: Folder, text: str, says: int
 ) -> None:
     wanted = schema({**TWO, "migrations/0002_owner/up.sql": text})
@@ -179,7 +184,7 @@ async def test_an_error_says_file_and_line_and_leaves_nothing(
     assert await names(conn) == set()
 
 
-async def test_a_name_without_its_schema_is_found_nowhere(
+async def test_a_name_without_its_schema_is_not_found(
     conn: asyncpg.Connection, schema: Folder
 ) -> None:
     await conn.execute("create table public.stranger (id int)")
@@ -188,7 +193,7 @@ async def test_a_name_without_its_schema_is_found_nowhere(
         await migrations.up(conn, wanted)
 
 
-async def test_one_step_down_keeps_jobs_and_leaves_no_functions_until_the_next_up(
+async def test_one_step_down_keeps_jobs_and_drops_functions_until_the_next_up(
     conn: asyncpg.Connection, schema: Folder
 ) -> None:
     """F10"""
@@ -221,7 +226,7 @@ async def test_to_zero_refuses_live_jobs_unless_they_are_exported(
     """F10"""
     wanted = schema(ONE)
     await migrations.up(conn, wanted)
-    many = 1_201  # more than are fetched at once
+    many = 1_201  # more than one fetch returns
     await conn.execute(f"insert into penstock.job select n, 'é' from generate_series(1, {many}) n")
     with pytest.raises(Conflict, match=r"1201 live jobs would be lost.*--export FILE"):
         await migrations.down(conn, schema=wanted)
@@ -235,7 +240,7 @@ async def test_to_zero_refuses_live_jobs_unless_they_are_exported(
     assert await conn.fetchval("select count(*) from penstock.job where note = 'é'") == many
 
 
-async def test_a_job_submitted_while_the_schema_goes_is_not_lost(
+async def test_a_job_submitted_while_the_schema_is_dropped_is_not_lost(
     blank: str, conn: asyncpg.Connection, schema: Folder
 ) -> None:
     wanted = schema(ONE)
@@ -256,7 +261,7 @@ async def test_a_job_submitted_while_the_schema_goes_is_not_lost(
     await watcher.close()
 
 
-async def test_an_export_never_replaces_a_file_and_never_stays_behind_a_failure(
+async def test_an_export_never_replaces_a_file_and_is_removed_after_a_failure(
     conn: asyncpg.Connection, schema: Folder, tmp_path: Path
 ) -> None:
     wanted = schema({**ONE, "migrations/0001_jobs/down.sql": "select 1/0;"})
@@ -274,7 +279,7 @@ async def test_an_export_never_replaces_a_file_and_never_stays_behind_a_failure(
         await migrations.down(conn, export=tmp_path / "no" / "jobs", schema=wanted)
 
 
-async def test_an_import_is_whole_or_not_at_all(
+async def test_an_import_is_atomic(
     conn: asyncpg.Connection, schema: Folder, tmp_path: Path
 ) -> None:
     await migrations.up(conn, schema(ONE))
@@ -287,7 +292,7 @@ async def test_an_import_is_whole_or_not_at_all(
         await import_jobs(conn, tmp_path / "missing")
 
 
-async def test_odd_targets_are_refused(
+async def test_invalid_targets_are_refused(
     conn: asyncpg.Connection, schema: Folder, tmp_path: Path
 ) -> None:
     wanted = schema(TWO)
@@ -299,7 +304,7 @@ async def test_odd_targets_are_refused(
         await migrations.down(conn, to=1, export=tmp_path / "x", schema=wanted)
 
 
-async def test_something_of_the_users_in_our_schema_is_not_dropped_unseen(
+async def test_a_users_object_in_our_schema_is_not_dropped(
     conn: asyncpg.Connection, schema: Folder
 ) -> None:
     wanted = schema(ONE)
@@ -309,7 +314,7 @@ async def test_something_of_the_users_in_our_schema_is_not_dropped_unseen(
         await migrations.down(conn, schema=wanted)
 
 
-async def test_many_at_once_migrate_once(blank: str, schema: Folder) -> None:
+async def test_many_migrators_at_once_migrate_once(blank: str, schema: Folder) -> None:
     wanted = schema(TWO)
     conns = [await asyncpg.connect(blank) for _ in range(8)]
     moved = await asyncio.gather(*(migrations.up(conn, wanted) for conn in conns))
@@ -318,7 +323,7 @@ async def test_many_at_once_migrate_once(blank: str, schema: Folder) -> None:
         await conn.close()
 
 
-async def test_a_migration_that_takes_long_makes_a_second_give_up_with_a_sentence(
+async def test_a_second_migration_gives_up_with_an_error_if_the_first_takes_long(
     blank: str, conn: asyncpg.Connection, schema: Folder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(migrations, "TWIN_WAIT", "50ms")
@@ -331,7 +336,7 @@ async def test_a_migration_that_takes_long_makes_a_second_give_up_with_a_sentenc
     await other.close()
 
 
-async def test_a_connection_lost_on_the_way_is_unavailable(
+async def test_a_connection_lost_during_a_migration_is_unavailable(
     blank: str, conn: asyncpg.Connection, schema: Folder
 ) -> None:
     suicide = "select pg_terminate_backend(pg_backend_pid());"
@@ -353,7 +358,7 @@ async def test_a_connection_lost_on_the_way_is_unavailable(
         ({**ONE, "migrations/0001_jobs/upwards.sql": ""}, "0001_jobs/upwards.sql is not named"),
     ],
 )
-def test_a_row_of_migrations_has_no_gap_and_no_dead_end(
+def test_migrations_have_no_gaps_and_all_have_a_way_down(
     schema: Folder, files: dict[str, str], says: str
 ) -> None:
     with pytest.raises(Misconfigured, match=says):

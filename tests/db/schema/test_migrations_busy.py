@@ -1,4 +1,4 @@
-"""Up on a database at work: who waits for whom, and which programs are served afterwards."""
+"""`up` on a database in use: which session waits for which, and which programs are then served."""
 
 import asyncio
 
@@ -16,7 +16,7 @@ from support.waiting import eventually
 async def test_up_waits_for_a_long_transaction_in_short_turns_and_then_gives_up(
     conn: asyncpg.Connection, another: Connect, schema: Folder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Whoever waits for a table stops everyone behind him: R-F27."""
+    """R-F27: a session that waits for a table blocks all sessions behind it."""
     monkeypatch.setattr(migrations, "PATIENCE_SECONDS", 0.5)
     await migrations.up(conn, schema(ONE))
     other = await another()
@@ -27,7 +27,7 @@ async def test_up_waits_for_a_long_transaction_in_short_turns_and_then_gives_up(
     assert (await version.status(conn, schema(ONE))).is_current
 
 
-async def test_while_up_waits_for_a_long_transaction_others_go_on(
+async def test_while_up_waits_for_a_long_transaction_other_sessions_continue(
     conn: asyncpg.Connection, another: Connect, schema: Folder
 ) -> None:
     """R-F27"""
@@ -61,7 +61,7 @@ BODY = ONE["functions/base/later.sql"].replace("select p_at", "select p_at + int
 async def test_functions_are_loaded_beside_open_transactions_on_every_table_and_view(
     conn: asyncpg.Connection, another: Connect, schema: Folder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """R-F27: a view or a trigger is replaced only where it says something else."""
+    """R-F27: a view or a trigger is replaced only if its definition changed."""
     monkeypatch.setattr(migrations, "PATIENCE_SECONDS", 0)
     first = {**ONE, "functions/base/guard.sql": TRIGGER}
     await migrations.up(conn, schema(first))
@@ -86,7 +86,7 @@ async def test_functions_are_loaded_beside_open_transactions_on_every_table_and_
 async def test_the_functions_of_the_package_are_loaded_beside_open_transactions(
     migrated: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """R-F27: where this fails, a trigger is not written the way Postgres tells it."""
+    """R-F27: if this fails, a trigger is not written in the form that Postgres returns."""
     monkeypatch.setattr(migrations, "PATIENCE_SECONDS", 0)
     async with connections(migrated) as connect:
         conn, other = await connect(), await connect()
@@ -102,10 +102,10 @@ async def test_the_functions_of_the_package_are_loaded_beside_open_transactions(
         assert (await migrations.up(conn)).functions_loaded
 
 
-async def test_the_program_before_is_served_until_the_next_up(
+async def test_the_previous_program_is_served_until_the_next_up(
     conn: asyncpg.Connection, schema: Folder, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """R-F27: old programs may be started anew while they are replaced."""
+    """R-F27: old programs may restart while they are replaced."""
     one, two = schema(ONE), schema(TWO)
     await migrations.up(conn, one)
     await version.admit(conn, one)
@@ -115,7 +115,7 @@ async def test_the_program_before_is_served_until_the_next_up(
     await version.admit(conn, one)
     assert caplog.messages == [
         (
-            "the schema is at migration 2, newer than this program, which wants 1:"
+            "the schema is at migration 2, newer than this program, which needs 1:"
             " fine during an upgrade, replace this program soon"
         )
     ]
@@ -138,28 +138,30 @@ async def test_the_program_before_is_served_until_the_next_up(
 async def test_on_the_way_back_the_newer_program_is_no_longer_served(
     conn: asyncpg.Connection, schema: Folder
 ) -> None:
-    """R-F27: the older one keeps nothing for a newer one, and functions that it calls are gone."""
+    """R-F27: the older schema lacks functions that the newer program calls."""
     two, third = schema(TWO), schema({**TWO, "functions/base/later.sql": BODY})
     await migrations.up(conn, two)
     await migrations.up(conn, third)
     await migrations.up(conn, two)
     assert (await version.require_served(conn, two)).is_current
-    with pytest.raises(SchemaMismatch, match=r"not those of this program.*migrate up"):
+    with pytest.raises(SchemaMismatch, match=r"not the ones that this program needs.*migrate up"):
         await version.require_served(conn, third)
     await migrations.up(conn, third)
     assert (await version.require_served(conn, two)).difference
 
 
-async def test_who_waits_for_a_migrator_has_more_patience_than_it(conn: asyncpg.Connection) -> None:
-    """R-F27: one that is still patient does not make its twin give up."""
+async def test_a_second_migrator_waits_longer_than_the_first_may_take(
+    conn: asyncpg.Connection,
+) -> None:
+    """R-F27: a migrator that still retries does not make the second one give up."""
     wait = await conn.fetchval("select cast(cast($1 as text) as interval)", migrations.TWIN_WAIT)
     assert wait.total_seconds() >= 2 * migrations.PATIENCE_SECONDS
 
 
-async def test_on_the_way_down_nobody_is_served_but_who_comes_next(
+async def test_after_a_way_down_only_the_next_up_serves_a_program(
     conn: asyncpg.Connection, schema: Folder
 ) -> None:
-    """R-F27: an old program is not let in where its functions are gone."""
+    """R-F27: an old program is refused if its functions are missing."""
     one, two = schema(ONE), schema(TWO)
     await migrations.up(conn, one)
     await migrations.up(conn, two)

@@ -1,4 +1,4 @@
-"""Functions, views and triggers are made what the files say; small schemas of their own."""
+"""Functions, views and triggers are loaded from the files; with small test schemas."""
 
 import asyncpg
 import pytest
@@ -10,7 +10,9 @@ from penstock.errors import (
 from support.db.small_schemas import ONE, TWO, Folder, names
 
 
-async def test_a_wrong_body_says_file_and_line(conn: asyncpg.Connection, schema: Folder) -> None:
+async def test_the_error_for_a_wrong_body_names_file_and_line(
+    conn: asyncpg.Connection, schema: Folder
+) -> None:
     body = (
         "-- why\ncreate or replace function penstock.f() returns int language sql as $$\n"
         "  select 1\n  from penstock.nowhere $$;"
@@ -21,7 +23,7 @@ async def test_a_wrong_body_says_file_and_line(conn: asyncpg.Connection, schema:
     assert await names(conn) == set()
 
 
-async def test_functions_are_replaced_in_place_and_keep_their_grants(
+async def test_functions_are_replaced_and_keep_their_grants(
     conn: asyncpg.Connection, schema: Folder
 ) -> None:
     await migrations.up(conn, schema(ONE))
@@ -41,7 +43,7 @@ async def test_functions_are_replaced_in_place_and_keep_their_grants(
     )
 
 
-async def test_a_changed_signature_is_made_anew_with_the_views_that_read_it(
+async def test_a_function_with_a_changed_signature_is_created_again_with_its_views(
     conn: asyncpg.Connection, schema: Folder
 ) -> None:
     await migrations.up(conn, schema(ONE))
@@ -70,10 +72,10 @@ async def test_a_changed_signature_in_the_last_file_leaves_no_body_without_its_v
     assert await conn.fetchval("select penstock.early() + penstock.z()") == 1
 
 
-async def test_a_function_that_gets_an_optional_argument_takes_the_place_of_the_old_one(
+async def test_a_function_with_a_new_optional_argument_replaces_the_old_one(
     conn: asyncpg.Connection, schema: Folder
 ) -> None:
-    """Its callers leave the argument out, and must not find two that fit."""
+    """Callers omit the argument, and must not find two functions that fit."""
     calls = (
         "create or replace function penstock.calls() returns integer"
         " language sql stable as $$ select penstock.one(1) $$;"
@@ -95,7 +97,7 @@ async def test_a_function_that_gets_an_optional_argument_takes_the_place_of_the_
         ), "who was granted the old one, and nothing else, goes on"
 
 
-async def test_what_is_in_no_file_is_dropped_with_its_triggers(
+async def test_functions_that_are_in_no_file_are_dropped_with_their_triggers(
     conn: asyncpg.Connection, schema: Folder
 ) -> None:
     trigger = """
@@ -113,7 +115,7 @@ async def test_what_is_in_no_file_is_dropped_with_its_triggers(
     assert await conn.fetchval("select count(*) from pg_trigger where not tgisinternal") == 0
 
 
-async def test_a_view_of_the_users_own_stops_a_drop_and_stays(
+async def test_a_users_view_prevents_a_drop_and_stays(
     conn: asyncpg.Connection, schema: Folder
 ) -> None:
     await migrations.up(conn, schema(ONE))
@@ -124,7 +126,7 @@ async def test_a_view_of_the_users_own_stops_a_drop_and_stays(
     assert await conn.fetchval("select jobs from public.mine") == 0
 
 
-async def test_nobody_else_may_execute_what_was_loaded(
+async def test_other_roles_may_not_execute_loaded_functions(
     conn: asyncpg.Connection, schema: Folder
 ) -> None:
     await migrations.up(conn, schema(ONE))

@@ -74,7 +74,7 @@ async def test_an_unreachable_server_is_the_only_finding() -> None:
         findings["connection"].message
     )
     assert findings["connection"].advice == (
-        "Start the server, or correct PENSTOCK_DSN (it may stand in a file .env here)."
+        "Start the server, or correct PENSTOCK_DSN (a file .env in this folder may set it)."
     )
     assert "open-sesame" not in repr(findings)
 
@@ -82,7 +82,7 @@ async def test_an_unreachable_server_is_the_only_finding() -> None:
 async def test_every_failure_to_connect_has_advice(database: str) -> None:
     for dsn, advice in (
         (database.replace(OWNER, "stranger", 1), "pg_hba.conf"),
-        ("postgresql://u@nowhere.invalid/jobs", "spelt right"),
+        ("postgresql://u@nowhere.invalid/jobs", "Correct the host"),
         (database.replace("/test_", "/missing_", 1), "Create it first"),
         ("mysql://u@db.example/jobs", "PENSTOCK_DSN"),
     ):
@@ -106,8 +106,8 @@ async def test_a_database_without_schema_has_advice(blank: str) -> None:
     [
         (
             "update penstock.migration set checksum = 'of another' where number = 1",
-            "The tables of this database were made by another edition of migration 0001",
-            "Run `penstock migrate down --to 0 --export FILE` with the program that made them",
+            "The tables of this database were created by another edition of migration 0001",
+            "Run `penstock migrate down --to 0 --export FILE` with the program that created them",
         ),
         (
             "insert into penstock.migration (number, name, checksum) values (99, 'later', '')",

@@ -1,4 +1,4 @@
-"""What a handler takes is what its signature says; every mistake is told by the field's name."""
+"""A handler's signature declares its fields; every error names the field."""
 
 import enum
 import uuid
@@ -82,7 +82,7 @@ def test_fields_are_the_parameters_without_the_job() -> None:
     assert parameters.defaults == {"level": 1, "tags": None}
 
 
-def test_the_job_is_known_by_its_type_whatever_its_name() -> None:
+def test_the_job_parameter_is_recognised_by_its_type_not_its_name() -> None:
     def optional(start: Job | None = None) -> None: ...
     def later(start: "Job") -> None: ...
     def none(answer: str) -> None: ...
@@ -92,25 +92,25 @@ def test_the_job_is_known_by_its_type_whatever_its_name() -> None:
     assert of(none).job_parameter is None
 
 
-def test_what_was_left_out_stays_out() -> None:
+def test_missing_fields_stay_missing() -> None:
     assert of(mark).check({"answer": "a"}) == {"answer": "a"}
     assert of(mark).load({"answer": "a"}) == {"answer": "a"}
 
 
-def test_a_handler_may_take_nothing() -> None:
+def test_a_handler_may_have_no_parameters() -> None:
     def nothing() -> None: ...
 
     assert of(nothing).check({}) == {}
     assert "is not a field; known are none" in str(refusal(nothing, n=1))
 
 
-def test_a_parameter_without_a_type_takes_any_json() -> None:
+def test_a_parameter_without_a_type_accepts_any_json() -> None:
     def anything(value) -> None: ...  # type: ignore[no-untyped-def]  # noqa: ANN001
 
     assert of(anything).check({"value": {"a": [1, None]}}) == {"value": {"a": [1, None]}}
 
 
-def test_values_go_to_json_and_come_back_as_their_types() -> None:
+def test_values_are_converted_to_json_and_back_to_their_types() -> None:
     def rich(
         *,
         at: datetime,
@@ -149,7 +149,7 @@ def test_values_go_to_json_and_come_back_as_their_types() -> None:
 
 
 @pytest.mark.parametrize(
-    ("given", "field", "said"),
+    ("given", "field", "message"),
     [
         ({}, "answer", "answer of job kind mark is required"),
         ({"answer": 5}, "answer", "answer of job kind mark must be a valid string"),
@@ -159,14 +159,14 @@ def test_values_go_to_json_and_come_back_as_their_types() -> None:
         ({"answer": "a", "tags": ["x", 5]}, "tags.1", "tags.1 of job kind mark must be a valid"),
     ],
 )
-def test_a_wrong_payload_names_the_field(given: dict[str, Any], field: str, said: str) -> None:
+def test_a_wrong_payload_names_the_field(given: dict[str, Any], field: str, message: str) -> None:
     error = refusal(mark, **given)
     assert error.field == field
-    assert said in str(error)
+    assert message in str(error)
     assert "sesame" not in str(error)
 
 
-def test_all_faults_are_told_and_the_first_names_the_kind() -> None:
+def test_all_faults_are_reported_and_the_first_names_the_kind() -> None:
     error = refusal(mark, level="x", other=1)
     first, second, third = str(error).split("; ", 2)
     assert first == "answer of job kind mark is required"
@@ -197,13 +197,13 @@ def test_no_value_is_ever_in_a_message() -> None:
         {"word": "sesame"},
     ):
         error = refusal(picky, **payload)
-        told = f"{error} {error.members} {error.field}"
-        assert not any(part in told for part in ("sesame", "found `s`", "`z`")), told
+        text = f"{error} {error.members} {error.field}"
+        assert not any(part in text for part in ("sesame", "found `s`", "`z`")), text
         assert error.__cause__ is None
         assert next(iter(payload)) in str(error)
 
 
-def test_a_model_is_refused_where_it_is_wrong() -> None:
+def test_an_invalid_model_is_refused_with_the_path_of_the_fault() -> None:
     def take(rubric: Rubric) -> None: ...
 
     error = refusal(take, rubric={"title": "t", "pts": -1})
@@ -212,7 +212,7 @@ def test_a_model_is_refused_where_it_is_wrong() -> None:
 
 
 @pytest.mark.parametrize("value", [object(), b"\xff", [object()], lambda: 1, ROUND, DEEP])
-def test_what_is_no_json_is_refused_at_submit(value: object) -> None:
+def test_a_value_that_is_not_json_is_refused_at_submit(value: object) -> None:
     def take(value: Any) -> None: ...
 
     error = refusal(take, value=value)
@@ -222,13 +222,13 @@ def test_what_is_no_json_is_refused_at_submit(value: object) -> None:
         assert str(error).endswith("it is or holds an object")
 
 
-def test_numbers_that_are_none_are_refused() -> None:
+def test_nan_and_infinity_are_refused() -> None:
     def take(value: float) -> None: ...
 
     assert "finite" in str(refusal(take, value=float("nan")))
 
 
-def test_numbers_that_are_none_are_not_made_null_either() -> None:
+def test_nan_does_not_become_null() -> None:
     """The engine refuses them, for every caller."""
 
     def take(value: Any) -> None: ...
@@ -238,18 +238,18 @@ def test_numbers_that_are_none_are_not_made_null_either() -> None:
         encode(payload, "payload")
 
 
-def test_a_type_that_does_not_read_its_own_json_is_refused_at_submit() -> None:
+def test_a_type_that_cannot_read_its_own_json_is_refused_at_submit() -> None:
     def take(number: Annotated[uuid.UUID, pydantic.Strict()]) -> None: ...
 
     assert refusal(take, number=uuid.uuid4()).field == "number"
 
 
-def test_a_payload_that_is_no_dict_is_refused() -> None:
+def test_a_payload_that_is_not_a_dict_is_refused() -> None:
     with pytest.raises(Invalid, match="payload of job kind mark must be a dict"):
         of(mark).check([1])  # type: ignore[arg-type]  # the point of the test
 
 
-def test_the_index_of_a_row_is_told() -> None:
+def test_the_error_has_the_index_of_the_row() -> None:
     with pytest.raises(Invalid) as caught:
         of(mark).check({}, index=7)
     assert caught.value.members["index"] == 7
@@ -274,7 +274,7 @@ def arbitrary(a: int, thing: Thing) -> None: ...
 
 
 @pytest.mark.parametrize(
-    ("function", "said"),
+    ("function", "message"),
     [
         (positional, "parameter a: str of job kind mark .* positional-only; .* remove the /"),
         (stars, "parameter .names: str of job kind mark .* name the fields instead"),
@@ -289,14 +289,14 @@ def arbitrary(a: int, thing: Thing) -> None: ...
         (print, "use a plain function|takes positions"),
     ],
 )
-def test_what_cannot_be_a_field_is_refused_when_it_is_declared(
-    function: Callable[..., Any], said: str
+def test_a_parameter_that_cannot_be_a_field_is_refused_at_declaration(
+    function: Callable[..., Any], message: str
 ) -> None:
-    with pytest.raises(Misconfigured, match=said):
+    with pytest.raises(Misconfigured, match=message):
         of(function)
 
 
-def test_the_place_of_the_handler_is_told() -> None:
+def test_the_error_names_file_and_line_of_the_handler() -> None:
     with pytest.raises(Misconfigured, match=rf"{Path(__file__).name}:\d+"):
         of(stars)
 
@@ -309,12 +309,12 @@ JSON = st.recursive(
 
 
 @given(st.dictionaries(st.text(max_size=8) | st.sampled_from(["answer", "level", "tags"]), JSON))
-def test_any_payload_is_taken_or_refused_by_field(payload: dict[str, Any]) -> None:
+def test_any_payload_is_accepted_or_refused_by_field(payload: dict[str, Any]) -> None:
     parameters = of(mark)
     try:
         checked = parameters.check(payload)
     except Invalid as error:
-        assert error.field is not None  # noqa: PT017  # either answer is right
+        assert error.field is not None  # noqa: PT017  # both outcomes are right
     else:
         assert set(checked) == set(payload)
         assert parameters.check(checked) == checked

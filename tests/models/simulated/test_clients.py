@@ -63,15 +63,15 @@ async def test_openai_chats_streams_and_lists() -> None:
         )
         parts = [part async for part in stream]
         listed = [one.id async for one in client.models.list()]
-    said = "".join(part.choices[0].delta.content or "" for part in parts if part.choices)
-    assert whole.choices[0].message.content == said
+    streamed = "".join(part.choices[0].delta.content or "" for part in parts if part.choices)
+    assert whole.choices[0].message.content == streamed
     assert whole.choices[0].finish_reason == "stop"
     assert whole.usage
     assert parts[-1].usage == whole.usage
     assert listed == ["gpt-4o"]
 
 
-async def test_both_get_json_of_a_schema() -> None:
+async def test_both_get_json_that_fits_the_schema() -> None:
     wanted: Any = {"type": "json_schema", "json_schema": {"name": "mark", "schema": SCHEMA}}
     async with simulated() as model, of_ollama(model) as first, of_openai(model) as client:
         one = await first.chat("m", MESSAGES, format=SCHEMA)
@@ -92,7 +92,7 @@ async def test_openai_draws() -> None:
         assert base64.b64decode(one.b64_json or "").startswith(b"\x89PNG")
 
 
-async def test_a_model_that_is_not_there_is_a_matter_of_configuration() -> None:
+async def test_a_missing_model_is_a_configuration_error() -> None:
     async with (
         simulated(models=("llama3",)) as model,
         of_ollama(model) as first,
@@ -106,7 +106,7 @@ async def test_a_model_that_is_not_there_is_a_matter_of_configuration() -> None:
     assert [classify(found.value).cls for found in (one, two)] == ["config", "config"]
 
 
-async def test_a_server_that_is_busy_is_overloaded() -> None:
+async def test_a_busy_server_is_overloaded() -> None:
     async with (
         simulated() as model,
         of_ollama(model) as first,
@@ -148,7 +148,7 @@ async def test_a_dead_server_is_unavailable() -> None:
     assert [classify(found.value).cls for found in (one, two)] == ["unavailable", "unavailable"]
 
 
-async def test_too_many_requests_are_told_once_and_wait_as_asked() -> None:
+async def test_too_many_requests_raise_once_and_carry_the_retry_delay() -> None:
     async with simulated() as model, of_openai(model) as client:
         model.order("storm", code=429, form="seconds", after=7)
         with pytest.raises(openai.RateLimitError) as raised:

@@ -1,4 +1,4 @@
-"""Who may command a simulated model: commands need no key, and a browser sends what pages ask."""
+"""Which clients may command a simulated model: commands need no key, and pages send requests."""
 
 import pytest
 
@@ -23,10 +23,10 @@ HOSTS = [
 
 
 @pytest.mark.parametrize(("listens", "named", "status"), HOSTS)
-async def test_commands_are_taken_under_its_own_name_only(
+async def test_commands_are_accepted_only_with_its_own_host_name(
     listens: str, named: str, status: int
 ) -> None:
-    """A page may let a name of its own stand for this machine."""
+    """The domain name of a page may resolve to this machine."""
     async with simulated(control=0, host=listens) as model:
         assert model.control_url
         for url in (model.url, model.control_url):
@@ -37,7 +37,7 @@ async def test_commands_are_taken_under_its_own_name_only(
 
 
 @pytest.mark.parametrize("origin", ["https://evil.example.org", "null", "http://127.0.0.1:3000"])
-async def test_commands_are_not_taken_from_web_pages(origin: str) -> None:
+async def test_commands_from_web_pages_are_refused(origin: str) -> None:
     headers = {"Origin": origin, "Content-Type": "text/plain"}
     async with simulated(control=0) as model:
         assert model.control_url
@@ -46,11 +46,11 @@ async def test_commands_are_not_taken_from_web_pages(origin: str) -> None:
                 seen = await ask(url, path, {"fault": "hang"}, headers=headers)
                 assert seen.status == 403
         assert not model.report()["orders"]
-        # What a model is asked is another matter: browsers may chat.
+        # Calls to the model are not restricted: browsers may chat.
         assert (await ask(model.url, OLLAMA, chat(), headers=headers)).status == 200
 
 
-async def test_it_warns_where_others_can_command_it(caplog: pytest.LogCaptureFixture) -> None:
+async def test_it_warns_if_other_machines_can_command_it(caplog: pytest.LogCaptureFixture) -> None:
     async with simulated():
         assert not caplog.records
     async with simulated(host=EVERYWHERE):

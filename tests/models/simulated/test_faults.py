@@ -1,4 +1,4 @@
-"""Every fault that can be ordered, seen on the wire by a client without manners."""
+"""Every fault that can be ordered, as a raw client receives it."""
 
 import asyncio
 import json
@@ -21,11 +21,11 @@ STREAMS = [OLLAMA, GENERATE, OPENAI]
 EVERY = pytest.mark.parametrize(
     ("path", "stream"), [(p, s) for p in STREAMS for s in (True, False)] + [(IMAGES, False)]
 )
-SHORT = 0.15  # seconds in which something would have come
+SHORT = 0.15  # seconds in which an answer would have come
 
 
 @EVERY
-async def test_hang_takes_the_call_and_never_answers(path: str, stream: bool) -> None:
+async def test_hang_accepts_the_call_and_never_answers(path: str, stream: bool) -> None:
     async with simulated() as model:
         model.order("hang", times=1)
         seen = await ask(model.url, path, chat(path, stream=stream), patience=SHORT)
@@ -40,7 +40,7 @@ async def _is(found: bool) -> bool:
 
 
 @EVERY
-async def test_delay_answers_well_and_late(path: str, stream: bool) -> None:
+async def test_delay_answers_correctly_but_late(path: str, stream: bool) -> None:
     async with simulated() as model:
         model.order("delay", by=SHORT, times=1)
         late = await ask(model.url, path, chat(path, stream=stream))
@@ -51,7 +51,7 @@ async def test_delay_answers_well_and_late(path: str, stream: bool) -> None:
 
 
 @EVERY
-async def test_hang_mid_says_something_and_then_nothing(path: str, stream: bool) -> None:
+async def test_hang_mid_sends_some_tokens_and_then_nothing(path: str, stream: bool) -> None:
     async with simulated() as model:
         model.order("hang_mid", after=2)
         seen = await ask(model.url, path, chat(path, stream=stream), patience=SHORT)
@@ -63,7 +63,7 @@ async def test_hang_mid_says_something_and_then_nothing(path: str, stream: bool)
 
 
 @EVERY
-async def test_slow_bytes_are_right_and_come_in_drops(path: str, stream: bool) -> None:
+async def test_slow_bytes_are_correct_and_come_in_small_pieces(path: str, stream: bool) -> None:
     async with simulated(tokens=3) as model:
         well = await ask(model.url, path, chat(path, stream=stream))
         model.order("slow_bytes", size=16, every=0.001)
@@ -75,7 +75,7 @@ async def test_slow_bytes_are_right_and_come_in_drops(path: str, stream: bool) -
     )
 
 
-async def test_whoever_leaves_with_the_last_drop_was_answered() -> None:
+async def test_a_client_that_leaves_after_the_last_byte_was_answered() -> None:
     async with simulated(tokens=3) as model:
         model.order("slow_bytes", size=64, every=0.05)
         await ask(model.url, OPENAI, chat(OPENAI, stream=False))
@@ -99,7 +99,7 @@ async def test_half_body_closes_in_the_middle(path: str, stream: bool) -> None:
 
 
 @pytest.mark.parametrize("path", STREAMS)
-async def test_cut_ends_in_good_order_before_it_is_done(path: str) -> None:
+async def test_cut_closes_in_good_order_before_the_final_message(path: str) -> None:
     async with simulated() as model:
         model.order("cut")
         seen = await ask(model.url, path, chat(path))
@@ -120,7 +120,7 @@ async def test_reset_comes_before_the_first_byte_or_later(path: str, stream: boo
     assert after.data
 
 
-async def test_refuse_closes_the_port_and_throws_out_who_is_in() -> None:
+async def test_refuse_closes_the_port_and_resets_open_connections() -> None:
     async with simulated(control=0) as model:
         assert model.control_url
         model.order("hang", times=1)
@@ -138,7 +138,7 @@ async def test_refuse_closes_the_port_and_throws_out_who_is_in() -> None:
         assert (await ask(model.url, OLLAMA, chat())).status == 200
 
 
-async def test_nobody_takes_the_port_of_a_model_that_refuses() -> None:
+async def test_no_other_program_can_take_the_port_of_a_refusing_model() -> None:
     async with simulated() as model:
         port = int(model.url.rpartition(":")[2])
         model.order("refuse")
@@ -148,7 +148,7 @@ async def test_nobody_takes_the_port_of_a_model_that_refuses() -> None:
         assert await statuses(model, 1) == [200]
 
 
-async def test_refuse_for_some_seconds_ends_by_itself() -> None:
+async def test_refuse_ends_after_the_given_seconds() -> None:
     async with simulated() as model:
         model.order("refuse", seconds=0.1)
         with pytest.raises(ConnectionRefusedError):
@@ -181,7 +181,7 @@ async def test_status_is_any_code_with_a_body_of_the_protocol(code: int) -> None
         assert set(openai.json()["error"]) == {"message", "type", "param", "code"}
 
 
-async def test_status_takes_any_body_and_headers() -> None:
+async def test_status_accepts_any_body_and_headers() -> None:
     async with simulated() as model:
         model.order("status", code=418, body="short and stout", headers={"X-Pot": "tea"}, times=1)
         text = await ask(model.url, OLLAMA, chat())
@@ -220,7 +220,7 @@ async def test_a_storm_has_every_form_of_retry_after(code: int) -> None:
         ("billing", 402, "billing_error"),
     ],
 )
-async def test_an_empty_account_is_told_in_each_way(form: str, status: int, code: str) -> None:
+async def test_an_empty_account_is_reported_in_each_form(form: str, status: int, code: str) -> None:
     async with simulated() as model:
         model.order("quota", form=form)
         seen = await ask(model.url, OPENAI, chat(OPENAI))
@@ -231,7 +231,7 @@ async def test_an_empty_account_is_told_in_each_way(form: str, status: int, code
 
 
 @EVERY
-async def test_answers_that_are_no_answers(path: str, stream: bool) -> None:
+async def test_broken_answers(path: str, stream: bool) -> None:
     async with simulated() as model:
         seen = {}
         for fault in ("html:code=200", "html:code=502", "not_json", "empty", "truncated_json"):
@@ -263,7 +263,7 @@ async def test_error_line_comes_inside_a_stream_that_began_well(path: str) -> No
 
 
 @pytest.mark.parametrize(
-    ("form", "prompt", "told"),
+    ("form", "prompt", "completion"),
     [
         ("negative", -12, -40),
         ("missing", None, None),
@@ -271,18 +271,18 @@ async def test_error_line_comes_inside_a_stream_that_began_well(path: str) -> No
         ("strings", "many", "12"),
     ],
 )
-async def test_wrong_usage_counts_what_cannot_be(form: str, prompt: Any, told: Any) -> None:
+async def test_wrong_usage_has_impossible_counts(form: str, prompt: Any, completion: Any) -> None:
     async with simulated() as model:
         model.order("wrong_usage", form=form)
         ollama = (await ask(model.url, OLLAMA, chat())).lines()[-1]
         openai = (await ask(model.url, OPENAI, chat(OPENAI, stream=False))).json()
-    assert (ollama.get("prompt_eval_count"), ollama.get("eval_count")) == (prompt, told)
+    assert (ollama.get("prompt_eval_count"), ollama.get("eval_count")) == (prompt, completion)
     usage = openai.get("usage", {})
-    assert (usage.get("prompt_tokens"), usage.get("completion_tokens")) == (prompt, told)
+    assert (usage.get("prompt_tokens"), usage.get("completion_tokens")) == (prompt, completion)
 
 
 @pytest.mark.parametrize("stream", [True, False])
-async def test_well_formed_answers_that_are_not_what_was_asked_for(stream: bool) -> None:
+async def test_well_formed_answers_that_were_not_requested(stream: bool) -> None:
     async def both() -> tuple[dict[str, Any], dict[str, Any]]:
         seen = await ask(model.url, OLLAMA, chat(stream=stream))
         other = await ask(model.url, OPENAI, chat(OPENAI, stream=stream))
@@ -319,8 +319,8 @@ async def test_well_formed_answers_that_are_not_what_was_asked_for(stream: bool)
         assert openai["finish_reason"] == "stop"
 
 
-async def test_pictures_are_refused_by_an_error_and_may_not_come() -> None:
-    """G4: as OpenAI says it; and 200 without a picture in it."""
+async def test_pictures_are_refused_by_an_error_or_missing() -> None:
+    """G4: with OpenAI's error, or with status 200 and no picture."""
     async with simulated() as model:
         model.order("refusal", times=1, contains="bicycle")
         refused = await ask(model.url, IMAGES, chat(IMAGES))
@@ -352,7 +352,7 @@ async def statuses(model: Model, calls: int, path: str = OLLAMA, **more: Any) ->
     return [(await ask(model.url, path, chat(path, **more))).status for _ in range(calls)]
 
 
-async def test_orders_have_terms() -> None:
+async def test_orders_can_be_limited() -> None:
     async with simulated(seed=5) as model:
         model.order("status", code=503, times=2)
         model.order("status", code=429, times=1)
@@ -384,7 +384,7 @@ async def test_orders_have_terms() -> None:
         assert time.monotonic() - began >= 0.2
 
 
-async def test_a_fault_meets_other_calls_only_where_the_order_names_them() -> None:
+async def test_a_fault_applies_to_other_calls_only_if_the_order_names_their_path() -> None:
     async with simulated() as model:
         model.order("status", times=1)
         assert (await ask(model.url, "/api/tags", method="GET")).status == 200
@@ -422,7 +422,7 @@ async def test_another_process_commands_it_over_http() -> None:
             assert refused.status == 422
             assert refused.json()["error"]
         assert (await ask(control, "/_nope")).status == 404
-        assert len(model.calls) == 4  # commands are no calls
+        assert len(model.calls) == 4  # commands do not count as calls
 
 
 @pytest.mark.parametrize(
@@ -440,7 +440,7 @@ async def test_another_process_commands_it_over_http() -> None:
         ("{no", "begins like JSON"),
     ],
 )
-def test_an_order_that_is_wrong_says_what_is_allowed(written: str, says: str) -> None:
+def test_the_error_for_an_invalid_order_says_what_is_allowed(written: str, says: str) -> None:
     with pytest.raises(Invalid, match=re.escape(says)):
         order_written(written)
 

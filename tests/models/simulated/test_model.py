@@ -1,4 +1,4 @@
-"""The simulated model while nothing is wrong with it: answers, slots, windows, the log of calls."""
+"""The simulated model without faults: answers, slots, windows, the log of calls."""
 
 import asyncio
 import base64
@@ -30,7 +30,7 @@ SCHEMA = {
 }
 
 
-async def test_ollama_says_lines_with_durations_in_nanoseconds() -> None:
+async def test_ollama_sends_lines_with_durations_in_nanoseconds() -> None:
     async with simulated(tokens=12) as model:
         seen = await ask(model.url, OLLAMA, chat())
         *tokens, last = seen.lines()
@@ -46,7 +46,7 @@ async def test_ollama_says_lines_with_durations_in_nanoseconds() -> None:
 
 
 @pytest.mark.parametrize("path", [OLLAMA, GENERATE, OPENAI])
-async def test_a_stream_and_a_whole_answer_say_the_same_and_say_it_again(path: str) -> None:
+async def test_streamed_whole_and_repeated_answers_are_the_same(path: str) -> None:
     async with simulated() as model:
         streamed = (await ask(model.url, path, chat(path))).lines()
         whole = (await ask(model.url, path, chat(path, stream=False))).json()
@@ -54,11 +54,11 @@ async def test_a_stream_and_a_whole_answer_say_the_same_and_say_it_again(path: s
         seeded = chat(path, stream=False, seed=7, options={"seed": 7})
         other = (await ask(model.url, path, seeded)).json()
 
-    def text(said: dict[str, Any]) -> str:
+    def text(answer: dict[str, Any]) -> str:
         if path == OPENAI:
-            part = said["choices"][0]
+            part = answer["choices"][0]
             return str((part.get("message") or part["delta"]).get("content") or "")
-        return str(said["message"]["content"] if path == OLLAMA else said["response"])
+        return str(answer["message"]["content"] if path == OLLAMA else answer["response"])
 
     assert "".join(map(text, streamed)) == text(whole) == text(again) != text(other)
     assert len([piece for piece in map(text, streamed) if piece]) == 40
@@ -70,21 +70,21 @@ async def test_it_answers_in_the_language_of_the_prompt() -> None:
     async with simulated() as model:
         for prompt, words in ((PROMPT, {"the", "is", "a"}), (german, {"die", "der", "ist"})):
             seen = await ask(model.url, OLLAMA, chat(stream=False, prompt=prompt))
-            said = set(seen.json()["message"]["content"].lower().split())
-            assert said & words, prompt
-            assert "lorem" not in said
+            answer = set(seen.json()["message"]["content"].lower().split())
+            assert answer & words, prompt
+            assert "lorem" not in answer
 
 
-async def test_openai_tells_usage_in_a_stream_only_when_asked() -> None:
+async def test_openai_streams_usage_only_on_request() -> None:
     async with simulated(tokens=5) as model:
         plain = await ask(model.url, OPENAI, chat(OPENAI))
         wanted = chat(OPENAI, stream_options={"include_usage": True})
-        told = await ask(model.url, OPENAI, wanted)
+        with_usage = await ask(model.url, OPENAI, wanted)
         whole = (await ask(model.url, OPENAI, chat(OPENAI, stream=False))).json()
     assert plain.headers["content-type"] == "text/event-stream"
     assert plain.body.endswith(b"data: [DONE]\n\n")
     assert not any("usage" in line for line in plain.lines())
-    *before, last = told.lines()
+    *before, last = with_usage.lines()
     assert all(line["usage"] is None for line in before)
     assert (last["choices"], last["usage"]["completion_tokens"]) == ([], 5)
     assert last["usage"] == whole["usage"]
@@ -93,14 +93,14 @@ async def test_openai_tells_usage_in_a_stream_only_when_asked() -> None:
 
 
 @pytest.mark.parametrize("path", [OLLAMA, OPENAI])
-async def test_an_answer_has_the_schema_that_was_asked_for(path: str) -> None:
+async def test_an_answer_fits_the_requested_schema(path: str) -> None:
     wanted = {"type": "json_schema", "json_schema": {"name": "mark", "schema": SCHEMA}}
     async with simulated() as model:
         for seed in range(20):
             fields = chat(path, stream=False, seed=seed, options={"seed": seed})
             fields |= {"format": SCHEMA} if path == OLLAMA else {"response_format": wanted}
-            said = (await ask(model.url, path, fields)).json()
-            text = (said if path == OLLAMA else said["choices"][0])["message"]["content"]
+            answer = (await ask(model.url, path, fields)).json()
+            text = (answer if path == OLLAMA else answer["choices"][0])["message"]["content"]
             mark = json.loads(text)
             assert list(mark) == ["score", "share", "passed", "level", "feedback", "points"]
             assert type(mark["score"]) is int
@@ -113,7 +113,7 @@ async def test_an_answer_has_the_schema_that_was_asked_for(path: str) -> None:
             assert all(isinstance(point["text"], str) for point in mark["points"])
 
 
-async def test_pictures_are_real_png_files_of_the_size_that_was_asked_for() -> None:
+async def test_pictures_are_real_png_files_of_the_requested_size() -> None:
     async with simulated() as model:
         seen = await ask(model.url, IMAGES, chat(IMAGES, n=2, size="40x30"))
         wrong = await ask(model.url, IMAGES, chat(IMAGES, size="huge"))
@@ -134,8 +134,8 @@ async def test_pictures_are_real_png_files_of_the_size_that_was_asked_for() -> N
     assert (wrong.status, wrong.json()["error"]["code"]) == (400, "invalid_value")
 
 
-async def test_a_picture_follows_from_prompt_seed_quality_and_number() -> None:
-    """G12: the same again in another attempt, another one for anything else."""
+async def test_a_picture_depends_on_prompt_seed_quality_and_number() -> None:
+    """G12: another attempt gets the same picture, any other request a different one."""
     async with simulated() as model:
 
         async def drawn(**more: Any) -> list[str]:
@@ -152,7 +152,7 @@ async def test_a_picture_follows_from_prompt_seed_quality_and_number() -> None:
             {"model": "other"},
         ]
         assert len({first, second, *[(await drawn(**other))[0] for other in others]}) == 6
-        # Small enough for a page with many.
+        # Small enough for a page with many pictures.
         assert max(len(base64.b64decode(one)) for one in (first, second)) < 40_000
 
 
@@ -168,26 +168,26 @@ async def test_a_picture_follows_from_prompt_seed_quality_and_number() -> None:
         ("response_format", "url"),
     ],
 )
-async def test_what_is_no_order_for_a_picture_is_refused(field: str, value: Any) -> None:
+async def test_an_invalid_request_for_a_picture_is_refused(field: str, value: Any) -> None:
     async with simulated() as model:
         seen = await ask(model.url, IMAGES, chat(IMAGES, **{field: value}))
     assert seen.status == 400
     assert field in seen.json()["error"]["message"]
 
 
-async def test_an_answer_that_reaches_its_limit_says_so() -> None:
+async def test_an_answer_at_its_limit_has_the_stop_reason_length() -> None:
     async with simulated(tokens=30) as model:
         fields = chat(stream=False, options={"num_predict": 8})
-        said = (await ask(model.url, OLLAMA, fields)).json()
+        answer = (await ask(model.url, OLLAMA, fields)).json()
         choice = (await ask(model.url, OPENAI, chat(OPENAI, stream=False, max_tokens=8))).json()
         endless = chat(stream=False, options={"num_predict": -1})
         whole = (await ask(model.url, OLLAMA, endless)).json()
-    assert (said["done_reason"], said["eval_count"]) == ("length", 8)
+    assert (answer["done_reason"], answer["eval_count"]) == ("length", 8)
     assert choice["choices"][0]["finish_reason"] == "length"
     assert (whole["done_reason"], whole["eval_count"]) == ("stop", 30)
 
 
-async def test_a_prompt_beyond_the_window_is_cut_in_silence_or_refused() -> None:
+async def test_a_prompt_longer_than_the_window_is_silently_cut_or_refused() -> None:
     fields = chat(stream=False, prompt="word " * 400, options={"num_ctx": 100})
     async with simulated(num_ctx=200) as model:
         cut = await ask(model.url, OLLAMA, fields)
@@ -201,7 +201,7 @@ async def test_a_prompt_beyond_the_window_is_cut_in_silence_or_refused() -> None
     assert (openai.status, openai.json()["error"]["code"]) == (400, "context_length_exceeded")
 
 
-async def test_models_that_are_not_there() -> None:
+async def test_unknown_models_are_refused() -> None:
     async with simulated(models=("llama3", "gpt-4o")) as model:
         missing = await ask(model.url, OLLAMA, chat())
         openai = await ask(model.url, OPENAI, chat(OPENAI))
@@ -224,7 +224,7 @@ async def test_models_that_are_not_there() -> None:
     assert version["version"]
 
 
-async def test_slots_are_taken_by_turns_and_the_line_has_no_end() -> None:
+async def test_slots_are_served_in_order_and_the_queue_is_unlimited() -> None:
     async with simulated(slots=2, tokens=5, tokens_per_second=500) as model:
         seen = await asyncio.gather(*[ask(model.url, OLLAMA, chat()) for _ in range(30)])
         assert {one.status for one in seen} == {200}
@@ -237,7 +237,7 @@ async def test_slots_are_taken_by_turns_and_the_line_has_no_end() -> None:
     assert begun == sorted(begun, key=lambda at: at or 0)
 
 
-async def test_a_line_that_is_full_answers_503() -> None:
+async def test_a_full_queue_answers_503() -> None:
     async with simulated(slots=1, max_queue=1) as model:
         model.order("hang", times=1)
         held = asyncio.create_task(ask(model.url, OLLAMA, chat()))
@@ -267,7 +267,7 @@ async def test_latency_and_pace_are_kept() -> None:
     assert 0.08 <= call.ended_at - call.first_byte_at < 2
 
 
-async def test_a_key_is_asked_for() -> None:
+async def test_a_key_is_required() -> None:
     async with simulated(api_key="k-1") as model:
         without = await ask(model.url, OLLAMA, chat())
         wrong = await ask(model.url, OPENAI, chat(OPENAI), headers={"Authorization": "Bearer no"})
@@ -277,7 +277,7 @@ async def test_a_key_is_asked_for() -> None:
     assert right.status == 200
 
 
-async def test_the_log_tells_everything_but_what_was_said(tmp_path: Path) -> None:
+async def test_the_log_has_everything_but_the_texts(tmp_path: Path) -> None:
     """Prompts never reach a log."""
     log = tmp_path / "calls.jsonl"
     async with simulated(log=log, num_ctx=10_000) as model:
@@ -299,7 +299,7 @@ async def test_the_log_tells_everything_but_what_was_said(tmp_path: Path) -> Non
     assert b"secret" not in report.data
 
 
-async def test_it_sees_that_a_client_goes_away() -> None:
+async def test_it_notices_a_client_that_disconnects() -> None:
     async with simulated(tokens=1_000, tokens_per_second=100) as model:
         leaver = asyncio.create_task(ask(model.url, OLLAMA, chat()))
         await eventually(lambda: _true(model.slots.in_use == 1), "it is being answered")
@@ -309,7 +309,7 @@ async def test_it_sees_that_a_client_goes_away() -> None:
         assert model.calls[0].ended_at is not None
 
 
-async def test_one_connection_serves_many_calls_and_odd_ones_end() -> None:
+async def test_one_connection_serves_many_calls_and_closes_after_invalid_ones() -> None:
     async with simulated() as model:
         port = int(model.url.rpartition(":")[2])
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
@@ -336,7 +336,7 @@ async def test_one_connection_serves_many_calls_and_odd_ones_end() -> None:
         assert loading["done_reason"] == "load"
 
 
-async def test_a_port_that_is_taken_is_told_and_options_are_checked() -> None:
+async def test_a_port_in_use_is_reported_and_options_are_checked() -> None:
     async with simulated() as model:
         port = int(model.url.rpartition(":")[2])
         with pytest.raises(Misconfigured, match=f"Port {port} of 127.0.0.1 is taken"):

@@ -1,4 +1,4 @@
-"""A real model of half a megabyte behind llama.cpp, asked in Ollama's words and in OpenAI's."""
+"""A real model of half a megabyte in llama.cpp, called by Ollama's and by OpenAI's protocol."""
 
 import asyncio
 import json
@@ -55,14 +55,14 @@ async def test_it_generates_in_both_protocols(model: RealModel) -> None:
     assert streamed.body.rstrip().endswith(b"data: [DONE]")
 
 
-async def test_a_schema_binds_what_it_says(model: RealModel) -> None:
+async def test_the_answer_fits_the_schema(model: RealModel) -> None:
     schema = {"type": "object", "properties": {"ok": {"type": "boolean"}}, "required": ["ok"]}
     fields = chat(stream=False, format=schema, options={"num_predict": 60})
-    said = (await ask(model.url, OLLAMA, fields)).json()
-    assert type(json.loads(said["message"]["content"])["ok"]) is bool
+    answer = (await ask(model.url, OLLAMA, fields)).json()
+    assert type(json.loads(answer["message"]["content"])["ok"]) is bool
 
 
-async def test_a_prompt_beyond_its_window_is_cut_or_refused(model: RealModel) -> None:
+async def test_a_prompt_longer_than_the_window_is_cut_or_refused(model: RealModel) -> None:
     fields = chat(stream=False, prompt="word " * 200, options={"num_predict": 2})
     cut = (await ask(model.url, OLLAMA, fields)).json()
     refused = await ask(model.url, OLLAMA, {**fields, "truncate": False})
@@ -84,8 +84,8 @@ async def test_calls_share_one_slot_and_a_client_that_leaves_frees_it(model: Rea
         waits.cancel()
         await eventually(lambda: _is(model.slots.waiting == 0), "nobody does")
     for _ in range(5):
-        place = urlsplit(model.url)
-        reader, writer = await asyncio.open_connection(place.hostname, place.port)
+        address = urlsplit(model.url)
+        reader, writer = await asyncio.open_connection(address.hostname, address.port)
         body = json.dumps(chat(options={"num_predict": 150})).encode()
         head = f"POST {OLLAMA} HTTP/1.1\r\nContent-Length: {len(body)}\r\n\r\n"
         writer.write(head.encode() + body)
@@ -99,11 +99,11 @@ async def _is(found: bool) -> bool:
     return found
 
 
-async def test_the_clients_take_it_for_what_it_is(model: RealModel) -> None:
+async def test_the_real_clients_accept_it(model: RealModel) -> None:
     messages = [{"role": "user", "content": "Hello"}]
     client = ollama.AsyncClient(model.url)
-    said = await client.chat("m", messages, options={"num_predict": 3})
-    assert said.eval_count == 3
+    answer = await client.chat("m", messages, options={"num_predict": 3})
+    assert answer.eval_count == 3
     assert [one.model for one in (await client.list()).models] == ["m:latest"]
     with pytest.raises(ollama.ResponseError, match="model 'other' not found"):
         await client.chat("other", messages)
@@ -126,7 +126,7 @@ async def test_it_can_refuse_and_nothing_else(model: RealModel) -> None:
         model.take_order(order_written("hang"))
 
 
-async def test_a_key_is_asked_for(tiny: Path) -> None:
+async def test_a_key_is_required(tiny: Path) -> None:
     model = RealModel(Options(num_ctx=WINDOW, api_key="k-1"), tiny)
     model.open()
     without = await ask(model.url, OPENAI, chat(OPENAI, max_tokens=2))
@@ -138,7 +138,7 @@ async def test_a_key_is_asked_for(tiny: Path) -> None:
     assert right.status == 200
 
 
-def test_what_is_missing_is_said(tmp_path: Path) -> None:
+def test_a_missing_or_invalid_file_is_reported(tmp_path: Path) -> None:
     none = tmp_path / "none.gguf"
     with pytest.raises(Misconfigured, match=f"^{re.escape(f'There is no file {none}.')}$"):
         RealModel(Options(), none)
@@ -147,7 +147,7 @@ def test_what_is_missing_is_said(tmp_path: Path) -> None:
         RealModel(Options(), tmp_path / "odd.gguf")
 
 
-def test_without_the_extra_it_says_what_to_install(
+def test_without_the_extra_the_error_says_what_to_install(
     tiny: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "xllamacpp", None)

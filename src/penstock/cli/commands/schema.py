@@ -12,7 +12,7 @@ import typer
 from penstock.base.wording import count
 from penstock.cli.output.console import Json, answer, database, with_connection
 from penstock.db.connections.connect import connect, connect_ready
-from penstock.db.connections.display_address import place
+from penstock.db.connections.display_address import display_address
 from penstock.db.schema import migrations, transfer, version
 
 app = typer.Typer(
@@ -71,7 +71,7 @@ def _ask(to: int | None) -> None:
     if target >= status.current or status.other_tables:
         return
     dsn = database().dsn
-    where = "the embedded database" if dsn is None else place(dsn)
+    where = "the embedded database" if dsn is None else display_address(dsn)
     typer.confirm(
         f"Remove the whole schema from {where}, with all history, accounts and their ledger?"
         if target == 0

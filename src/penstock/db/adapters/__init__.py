@@ -1,1 +1,1 @@
-"""Connections that a caller lends us, of whatever driver, used inside the caller's transaction."""
+"""Callers' own connections, of any driver, used inside the caller's transaction."""

@@ -1,9 +1,9 @@
-"""The caller's own connection, of whatever driver, as something that fetches rows.
+"""Run statements on a caller's own connection, of any driver.
 
-A submit belongs into the transaction of the app that makes it, and apps have their own drivers.
-One statement goes through each of them here: asyncpg, psycopg (both kinds), any DB-API connection
-(psycopg2, Django's), and SQLAlchemy's sessions and connections (both kinds). Drivers are known by
-their shape, not imported: none but asyncpg needs to be installed.
+A submit belongs to the transaction of the app that makes it, and apps have their own drivers.
+Supported are asyncpg, psycopg (both kinds), any DB-API connection (psycopg2, Django's), and
+SQLAlchemy's sessions and connections (both kinds). Drivers are recognised by their attributes, not
+imported: only asyncpg must be installed.
 """
 
 import inspect
@@ -16,7 +16,7 @@ import asyncpg
 from penstock.db.adapters.caller_errors import explained, refuse_prepared
 from penstock.errors import Invalid
 
-# Each row answers row["column"] and row.values(): a dict, or asyncpg's Record.
+# Each row supports row["column"] and row.values(): a dict, or asyncpg's Record.
 Rows = list[Any]
 Fetch = Callable[[str, Sequence[Any]], Awaitable[Rows]]
 
@@ -24,7 +24,7 @@ _NUMBERED = re.compile(r"\$(\d+)")
 
 
 def borrow(conn: Any) -> Fetch:
-    """How to run a statement with $1, $2 … on this connection, in its present transaction."""
+    """Return a function that runs a statement with $1, $2 … in this connection's transaction."""
     refuse_prepared(conn)
     if isinstance(conn, asyncpg.Connection | asyncpg.pool.PoolConnectionProxy):
         return _asyncpg(conn)
@@ -41,7 +41,7 @@ def borrow(conn: Any) -> Fetch:
 
 
 def blocks(conn: Any) -> bool:
-    """Whether this connection is used without an event loop."""
+    """Return whether this connection is used without an event loop."""
     if isinstance(conn, asyncpg.Connection | asyncpg.pool.PoolConnectionProxy):
         return False
     run = getattr(conn, "execute", None) or getattr(conn, "cursor", None)
@@ -49,10 +49,10 @@ def blocks(conn: Any) -> bool:
 
 
 def _is_sqlalchemy(conn: Any) -> bool:
-    """Its sessions and connections, or an app's own class of one.
+    """Return whether it is an SQLAlchemy session or connection, or an app's subclass of one.
 
-    Not what its pool lends (`raw_connection`), which is the driver's; nor an engine, which has no
-    transaction that a job could be part of.
+    A connection from its pool (`raw_connection`) is the driver's and does not count; nor does an
+    engine, which has no transaction.
     """
     if not hasattr(conn, "execute"):
         return False
@@ -77,11 +77,11 @@ def _dbapi(conn: Any) -> Fetch:
         with explained():
             cursor = conn.cursor()
             await _settled(cursor.execute(text, named))
-            # In psycopg's pipeline mode the columns are known only once the rows are here.
+            # In psycopg's pipeline mode the columns are known only after the rows were fetched.
             rows = await _settled(cursor.fetchall())
             names = [column[0] for column in cursor.description]
             await _settled(cursor.close())
-        # A connection may be set to give its rows as dicts.
+        # A connection may be configured to return rows as dicts.
         return [
             row if isinstance(row, Mapping) else dict(zip(names, row, strict=True)) for row in rows
         ]
@@ -90,7 +90,7 @@ def _dbapi(conn: Any) -> Fetch:
 
 
 def _sqlalchemy(conn: Any) -> Fetch:
-    # Imported here: who holds such a connection has it installed, nobody else needs it.
+    # Imported here: it is installed if the caller has such a connection.
     from sqlalchemy import text
 
     async def fetch(sql: str, args: Sequence[Any]) -> Rows:

@@ -1,8 +1,8 @@
-"""What goes wrong on a connection that a caller lent us, in our words.
+"""Translate errors on a caller's own connection into Penstock's errors.
 
-A refusal of ours comes back as itself. What its owner has to put right (it is closed, its
-transaction is aborted, read-only or prepared) says so and what to do. Everything else stays the
-driver's: the app's own code may wait for it.
+A refusal by Penstock's SQL functions becomes its own exception. A fault that the caller must fix
+(the connection is closed; its transaction is aborted, read-only or prepared) becomes an error that
+says what to do. Every other error stays the driver's, because the app may handle it.
 """
 
 from collections.abc import Iterator
@@ -13,30 +13,27 @@ from penstock.db.connections.transient_errors import rolled_back
 from penstock.errors import Invalid, PenstockError, Unavailable, refusal
 
 _NOTHING = "nothing was written"
-_CLOSED = (
-    "conn is closed, or has gone back to its pool: use it before that, inside the block that lends "
-    "it"
-)
+_CLOSED = "conn is closed or was returned to its pool: use it inside the block that acquires it"
 _ABORTED = (
-    "conn is in a transaction that an earlier statement, which failed, has aborted: roll it back, "
-    "or to a savepoint before that statement, and try again then"
+    "conn is in a transaction that a failed statement has aborted: roll it back, or roll back to a "
+    "savepoint before that statement, and try again"
 )
 _READ_ONLY = (
-    "conn is read-only, and this writes: begin the transaction with READ WRITE, look whether "
+    "conn is read-only, and this call writes: begin the transaction with READ WRITE, check whether "
     "default_transaction_read_only is set, and connect to the primary if this server is a standby"
 )
 _PREPARED = (
-    "conn holds a two-phase transaction that is prepared, which can only be committed or rolled "
-    "back: use it before tpc_prepare()"
+    "conn has a prepared two-phase transaction, which can only be committed or rolled back: use "
+    "conn before tpc_prepare()"
 )
 _IN_USE = (
-    "conn is at work on another statement, and a connection runs one at a time: await that one "
-    "first, or lend another connection"
+    "conn is running another statement, and a connection runs one at a time: await that one "
+    "first, or pass another connection"
 )
 _BY_STATE = {"25P02": _ABORTED, "25006": _READ_ONLY}
-# The server, or the way to it, is gone or going.
+# SQLSTATE classes of a lost connection, and of a server that shuts down or crashed.
 _LOST = ("08", "57P")
-# Drivers have no code for these: the class, and a piece of its message.
+# Drivers have no code for these errors: the class, and a part of its message.
 _BY_WORDS = (
     ("ResourceClosedError", "", _CLOSED),
     ("PendingRollbackError", "", _ABORTED),
@@ -51,10 +48,11 @@ _BY_WORDS = (
 
 
 def is_two_phase(conn: Any) -> bool:
-    """Whether its transaction was begun for a two-phase commit: Postgres prepares no NOTIFY.
+    """Return whether the transaction was begun for a two-phase commit.
 
-    By `tpc_begin` of psycopg, or by SQLAlchemy's two-phase sessions and connections. Workers find
-    such a job with their next poll.
+    It was begun by `tpc_begin` of psycopg, or by SQLAlchemy's two-phase sessions and connections.
+    Postgres cannot prepare a transaction with a NOTIFY, so workers find such a job with their next
+    poll.
     """
     return any(
         layer is not None and (getattr(layer, "twophase", False) is True or _two_phases(layer))
@@ -63,7 +61,10 @@ def is_two_phase(conn: Any) -> bool:
 
 
 def refuse_prepared(conn: Any) -> None:
-    """Psycopg would begin another transaction, which the app knows nothing of and cannot end."""
+    """Refuse a prepared transaction.
+
+    Psycopg would begin another transaction, which the app does not know of and cannot finish.
+    """
     for layer in _layers(conn):
         match _two_phases(layer):
             case (_, True):
@@ -73,14 +74,14 @@ def refuse_prepared(conn: Any) -> None:
 
 
 def _layers(conn: Any) -> Iterator[Any]:
-    """The connection, and what SQLAlchemy's kinds for an event loop wrap."""
+    """Yield the connection, and the objects that SQLAlchemy's asyncio classes wrap."""
     yield conn
     yield getattr(conn, "sync_session", None)
     yield getattr(conn, "sync_connection", None)
 
 
 def _two_phases(conn: Any) -> Any:
-    """Psycopg's pair of id and "is prepared", or SQLAlchemy's transaction; None for any other."""
+    """Return psycopg's pair of id and "is prepared", SQLAlchemy's transaction, or None."""
     begun = getattr(conn, "_tpc", None)
     if isinstance(begun, tuple):
         return begun
@@ -91,7 +92,7 @@ def _two_phases(conn: Any) -> Any:
 
 @contextmanager
 def explained() -> Iterator[None]:
-    """Around a statement on the caller's connection: raise what can be said better than by it."""
+    """Translate errors of a statement on the caller's connection."""
     try:
         yield
     except Exception as error:
@@ -102,7 +103,7 @@ def explained() -> Iterator[None]:
 
 
 def _ours(error: BaseException) -> PenstockError | None:
-    """From as deep as it goes: wrappers of a driver's error may lack the detail."""
+    """Translate the innermost error that is known: wrappers of it may lack the detail."""
     explained_error: PenstockError | None = None
     seen: BaseException | None = error
     while seen is not None:
@@ -136,13 +137,13 @@ def _odd(message: str) -> Invalid:
 
 def _lost() -> Unavailable:
     return Unavailable(
-        "The connection given as conn was lost: what was not committed on it is undone.",
-        hint="Open another connection, and do the whole transaction again.",
+        "The connection conn was lost: everything that was not committed on it is undone.",
+        hint="Open another connection and repeat the whole transaction.",
     )
 
 
 def _refusal(error: BaseException, state: str) -> PenstockError:
-    diagnostics = getattr(error, "diag", None)  # psycopg keeps the server's words here
+    diagnostics = getattr(error, "diag", None)  # psycopg has the server's message here
     if diagnostics is not None:
         return refusal(
             state, diagnostics.message_primary, diagnostics.message_detail, diagnostics.message_hint

@@ -1,1 +1,1 @@
-"""Our own connections: finding the server, pools, listeners, and the driver's errors as ours."""
+"""Penstock's own connections: finding the server, pools, listeners, errors of the driver."""

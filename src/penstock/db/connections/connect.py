@@ -1,6 +1,6 @@
 """Find the database and connect: PENSTOCK_DSN, else the embedded Postgres under PENSTOCK_HOME.
 
-A failure says where it tried to connect and never with which password.
+Errors name the address of the server and never a password.
 """
 
 import asyncio
@@ -14,7 +14,7 @@ from urllib.parse import parse_qs, unquote, urlsplit
 import asyncpg
 
 from penstock.base.settings import Settings
-from penstock.db.connections.display_address import place
+from penstock.db.connections.display_address import display_address
 from penstock.db.connections.driver_errors import POOLED, translated
 from penstock.db.connections.hosts import reason
 from penstock.db.connections.pool import CONNECT_SECONDS, connect_plainly, pin, prepare
@@ -28,11 +28,11 @@ FORM = "postgresql://user:password@host:port/database"
 
 @asynccontextmanager
 async def located(settings: Settings) -> AsyncIterator[str]:
-    """Yield the address of the database; the embedded one runs as long as somebody uses it."""
+    """Yield the address of the database. The embedded one runs while a program uses it."""
     if settings.dsn is not None:
         yield settings.dsn
         return
-    # In threads, since starting and stopping a server takes a second and blocks.
+    # In threads: starting and stopping a server takes a second and blocks.
     embedded = await asyncio.to_thread(Embedded.use, settings.home)
     try:
         yield embedded.dsn
@@ -44,7 +44,7 @@ async def located(settings: Settings) -> AsyncIterator[str]:
 async def connect(
     settings: Settings, *, name: str = "penstock", frugal: bool = False
 ) -> AsyncIterator[asyncpg.Connection]:
-    """One connection, whatever state the schema is in. `frugal`: as `connect_plainly` says."""
+    """Yield a connection without a check of the schema. `frugal`: see `connect_plainly`."""
     async with located(settings) as dsn:
         conn = await open_connection(dsn, name=name, frugal=frugal, pins=False)
         try:
@@ -59,10 +59,10 @@ async def connect(
 
 @asynccontextmanager
 async def connect_ready(settings: Settings) -> AsyncIterator[asyncpg.Connection]:
-    """One connection to a database this program can work on.
+    """Yield a connection to a database with a schema that fits this program.
 
-    The embedded database belongs to this program alone, so it is migrated on the way; a server's
-    schema may be shared with other programs, so an old one is refused.
+    The embedded database belongs to this program alone, so it is migrated. The schema on a server
+    may be shared with other programs, so an old one is refused.
     """
     async with connect(settings) as conn:
         if settings.dsn is None:
@@ -73,9 +73,9 @@ async def connect_ready(settings: Settings) -> AsyncIterator[asyncpg.Connection]
 
 
 async def _refuse_pooler(conn: asyncpg.Connection, dsn: str) -> None:
-    """Before a session is set: behind a transaction pooler it would be another program's later.
+    """Refuse a transaction pooler, before settings change a session that it shares with others.
 
-    Asked in full only where some pooler is there: it gives a number of its own for the process.
+    The full check runs only if there is a pooler: poolers report their own number as process id.
     """
     is_behind_pooler = await conn.fetchval("select pg_backend_pid()") != conn.get_server_pid()
     if is_behind_pooler and await is_pooled(dsn):
@@ -85,12 +85,11 @@ async def _refuse_pooler(conn: asyncpg.Connection, dsn: str) -> None:
 async def open_connection(
     dsn: str, *, name: str = "penstock", frugal: bool = False, pins: bool = True
 ) -> asyncpg.Connection:
-    """Connect, or say in one sentence why not. `frugal`, `pins`: as `connect_plainly` says."""
+    """Connect, or raise an error that explains why not. `frugal`, `pins`: see `connect_plainly`."""
     try:
         conn = await connect_plainly(dsn, name=name, frugal=frugal, pins=pins)
     except (asyncpg.PostgresError, asyncpg.InterfaceError, OSError, ValueError) as error:
-        # Without the cause: where the address is malformed, the driver's words may quote the
-        # password in it.
+        # Without the cause: for a malformed address the driver's message may quote the password.
         raise _explained(dsn, error) from None
     try:
         with translated():
@@ -102,7 +101,7 @@ async def open_connection(
 
 
 def _user(dsn: str) -> str:
-    """Who tried to connect, for people: whom the address names, or else the driver."""
+    """Describe the user who tried to connect: from the address, else the driver's default."""
     try:
         named = urlsplit(dsn).username or parse_qs(urlsplit(dsn).query).get("user", [""])[0]
     except ValueError:
@@ -113,12 +112,12 @@ def _user(dsn: str) -> str:
 
 
 def _explained(dsn: str, error: Exception) -> PenstockError:
-    where = place(dsn)
+    where = display_address(dsn)
     match error:
         case asyncpg.InvalidCatalogNameError():
             return Misconfigured(
                 f"The server has no such database: {where}. Create it first.",
-                hint="`createdb` does, or `create database` in psql.",
+                hint="Run `createdb`, or `create database` in psql.",
             )
         case asyncpg.InvalidPasswordError():
             return Misconfigured(
@@ -128,34 +127,34 @@ def _explained(dsn: str, error: Exception) -> PenstockError:
         case asyncpg.InvalidAuthorizationSpecificationError():
             return Misconfigured(
                 f"The database at {where} refused {_user(dsn)}: {error.message}.",
-                hint="Correct the user in the address (PENSTOCK_DSN), create the role, or let it in"
-                " by the server's pg_hba.conf.",
+                hint="Correct the user in the address (PENSTOCK_DSN), create the role, or allow it"
+                " in the server's pg_hba.conf.",
             )
         case asyncpg.InsufficientPrivilegeError():
             return Misconfigured(
                 f"The user may not connect to the database at {where}.",
-                hint="Let its owner say `grant connect on database ... to ...;`.",
+                hint="Let its owner run `grant connect on database ... to ...;`.",
             )
         case asyncpg.PostgresError():
             return Unavailable(
-                f"The database at {where} takes no connection: {error.message}.",
-                hint="Try again in a moment; if it stays so, look into the server's log.",
+                f"The database at {where} accepts no connections: {error.message}.",
+                hint="Try again in a moment; if the error stays, read the server's log.",
             )
         case TimeoutError():
             return Unavailable(
                 f"The database at {where} did not answer within {CONNECT_SECONDS:g} s.",
-                hint="Look whether host and port are right, and no firewall is in between.",
+                hint="Check host and port, and whether a firewall blocks the connection.",
             )
         case OSError():
             return Unavailable(
                 f"The database at {where} cannot be reached: {reason(error)}.",
-                hint="Is the host in the address (PENSTOCK_DSN) spelt right?"
+                hint="Correct the host in the address (PENSTOCK_DSN)."
                 if isinstance(error, socket.gaierror)
-                else "Start the server, or correct PENSTOCK_DSN (it may stand in a file .env"
-                " here).",
+                else "Start the server, or correct PENSTOCK_DSN (a file .env in this folder may set"
+                " it).",
             )
         case _:
             return Misconfigured(
-                f"The address of the database is not of the form {FORM}: look at PENSTOCK_DSN, or "
-                "at the dsn that the app is made with."
+                f"The address of the database is not of the form {FORM}: correct PENSTOCK_DSN, or "
+                "the app's dsn."
             )

@@ -1,16 +1,16 @@
-"""The address of a database as people see it: never with a password."""
+"""The address of a database for people: without user and password."""
 
 from urllib.parse import parse_qs, urlsplit
 
 
-def place(dsn: str) -> str:
-    """Host, port and database of an address, without user and password."""
-    unknown = "the address that was given"
+def display_address(dsn: str) -> str:
+    """Return host, port and database of an address, without user and password."""
+    unknown = "the given address"
     try:
         parts = urlsplit(dsn)
     except ValueError:
         return unknown
-    # A later @ means that the password has a /, ? or # in it, and that the parts are cut wrongly.
+    # A later @ means that the password contains /, ? or #, so that the parts are split wrongly.
     if not parts.scheme.startswith("postgres") or "@" in parts.path + parts.query + parts.fragment:
         return unknown
     host = parts.netloc.rpartition("@")[2]

@@ -1,4 +1,4 @@
-"""Turn the driver's errors into ours, in one place, so that callers know one exception tree."""
+"""Translate the driver's errors into Penstock's, so that callers have one exception tree."""
 
 from collections.abc import Sequence
 from types import TracebackType
@@ -17,31 +17,30 @@ from penstock.errors import (
     refusal,
 )
 
-# Classes of SQLSTATE after which the server, or the way to it, is gone or going: connection
-# errors, operator intervention (shut-down, failover), too many connections, and a transaction that
-# took too long.
+# Classes of SQLSTATE that end a session: connection errors, operator intervention (shutdown,
+# failover), too many connections, and a transaction that took too long.
 _LOST = ("08", "57P", "53300", "25P03", "25P04")
 
 
 POOLED = (
-    "Between this program and the database is a pooler that gives each transaction another "
-    "session, and this needs a session of its own: give it the address of the server itself, or "
-    "of a pool with pool_mode = session."
+    "Between this program and the database is a transaction pooler, which gives each transaction "
+    "another session, and this program needs its own session: use the address of the server "
+    "itself, or of a pool with pool_mode = session."
 )
 READS_ONLY = (
-    "If it is a standby, give the address of the primary, or of all servers with"
-    " ?target_session_attrs=read-write. If it is not, look at default_transaction_read_only"
-    " (`show default_transaction_read_only;`) of the server, the database and the role, and at the"
-    " server's log: a full disk may have made it so."
+    "If it is a standby, use the address of the primary, or of all servers with"
+    " ?target_session_attrs=read-write. If it is not, check default_transaction_read_only"
+    " (`show default_transaction_read_only;`) of the server, the database and the role, and read"
+    " the server's log: a full disk may be the reason."
 )
-# A prepared statement that is another client's, or is gone: what such a pooler looks like.
+# A prepared statement that belongs to another client, or is missing: signs of such a pooler.
 _STRANGERS = (asyncpg.DuplicatePreparedStatementError, asyncpg.InvalidSQLStatementNameError)
 
 
-class translated:  # noqa: N801  # used as a function is
-    """Around anything that talks to the database. What it does not know is a bug and passes."""
+class translated:  # noqa: N801  # used like a function
+    """Translate the driver's errors in a block. An unknown error is a bug and passes unchanged."""
 
-    # Not a generator, which takes three times as long: each call of the engine enters one.
+    # Not a generator, which takes three times as long: each call of the engine enters a block.
     __slots__ = ()
 
     def __enter__(self) -> None:
@@ -59,7 +58,7 @@ class translated:  # noqa: N801  # used as a function is
 
 
 def fetching(conn: asyncpg.Connection) -> Fetch:
-    """How to run a statement on a connection of our own."""
+    """Return a function that runs a statement on a connection of Penstock's own."""
 
     async def fetch(sql: str, args: Sequence[Any]) -> Rows:
         with translated():
@@ -71,16 +70,16 @@ def fetching(conn: asyncpg.Connection) -> Fetch:
 
 
 def _ours(error: BaseException) -> PenstockError | None:
-    """What we call it; None where we do not know it."""
+    """Return Penstock's error for an error of the driver; None if it is unknown."""
     if isinstance(error, asyncpg.PostgresError):
         return _of_the_server(error)
     if isinstance(error, OSError | asyncpg.InternalClientError):
-        # A stopped server's socket is no longer there, a host may have no route; and the driver
-        # itself stumbles ("cannot switch to state") when a server dies between two messages.
+        # The socket of a stopped server is missing, and a host may have no route. The driver
+        # itself fails ("cannot switch to state") when a server dies between two messages.
         return Unavailable(
             f"The connection to the database was lost: {str(error) or type(error).__name__}."
         )
-    # The driver has one class for a connection that is gone and for wrong use of it.
+    # The driver uses one class for a closed connection and for wrong use of a connection.
     if isinstance(error, asyncpg.InterfaceError) and "closed" in str(error):
         return Unavailable("The connection to the database was lost.")
     return None
@@ -93,7 +92,7 @@ def _of_the_server(error: asyncpg.PostgresError) -> PenstockError | None:
     if isinstance(error, asyncpg.DiskFullError):
         return DiskFull(
             "The database's disk is full, so nothing was written.",
-            hint="Make room on the disk of the database; all goes on by itself then.",
+            hint="Free space on the database's disk; all programs then continue automatically.",
         )
     if isinstance(error, asyncpg.ReadOnlySQLTransactionError):
         return Unavailable(f"The database is read-only: {error.message}.", hint=READS_ONLY)

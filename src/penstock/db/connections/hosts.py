@@ -1,12 +1,12 @@
-"""The hosts of an address: the one that takes writes is found, whichever it is today.
+"""Find the host that accepts writes among the hosts of an address.
 
-An address may name a primary and its standbys: `postgresql://user@a,b/database`. The driver asks
-them one after the other, and a host that is gone without a word keeps it from the next for as long
-as a connection may take. Here the next one is asked a moment later, beside it.
+An address may name a primary and its standbys: `postgresql://user@a,b/database`. The driver tries
+them one after the other, so a host that does not answer delays the next one by the whole timeout of
+a connection. Here the next host is tried a moment later, in parallel.
 
 Postgres begins a new timeline with each promotion. A standby that was promoted without all of its
-primary's commits continues an older state, which is logged. A server on an older timeline than was
-seen before is a primary that failed and came back: writes to it would be lost.
+primary's commits continues an older state; this is logged. A server on an older timeline than the
+newest known one is a primary that failed and came back: writes to it would be lost.
 """
 
 import asyncio
@@ -24,11 +24,11 @@ from penstock.errors import Unavailable
 
 _log = logging.getLogger("penstock.db")
 
-# How long a host is asked alone.
+# How long to wait for one host before the next one is tried in parallel.
 HEAD_START_SECONDS = 0.25
 DEFAULT_PORT = 5432
 
-# By system identifier, which a cluster shares with its standbys only: the newest timeline.
+# The newest timeline by system identifier, which only a cluster and its standbys share.
 _seen: dict[int, int] = {}
 
 
@@ -42,11 +42,11 @@ class Host(NamedTuple):
 
 
 Opened = tuple[asyncpg.Connection, int]
-"""A connection, and the timeline of its server; 0 where it does not tell."""
+"""A connection, and the timeline of its server; 0 if the server does not report it."""
 
 
 def hosts(dsn: str) -> list[Host]:
-    """Those of an address that names several; none where there is nothing to choose."""
+    """Return the hosts of an address with several hosts; an empty list for a single host."""
     try:
         parts = urlsplit(dsn)
         query = parse_qs(parts.query)
@@ -54,13 +54,13 @@ def hosts(dsn: str) -> list[Host]:
         named = (named if at else user) or query.get("host", [os.environ.get("PGHOST", "")])[-1]
         written = query.get("port", [""])[-1] or os.environ.get("PGPORT") or str(DEFAULT_PORT)
         ports = [int(port) for port in written.split(",")]
-        # With a later @, what looks like hosts may be a piece of a password: see `place`.
+        # If there is a later @, the hosts may be a part of a password: see `display_address`.
         later = parts.path + parts.query + parts.fragment if parts.netloc else ""
         if "," not in named or "@" in named + later:
             return []
         names = [_host(text) for text in named.split(",")]
     except ValueError:
-        return []  # the driver says what is wrong with it
+        return []  # the driver reports what is wrong with the address
     if len(ports) not in (1, len(names)):
         return []
     usual = ports * len(names) if len(ports) == 1 else ports
@@ -80,15 +80,15 @@ def _host(text: str) -> tuple[str, int | None]:
 async def first_of(
     candidates: Sequence[Host], connect: Callable[[Host], Awaitable[Opened]], *, ask_all: bool
 ) -> asyncpg.Connection:
-    """A connection to the first that takes one; of several, to the one before the others.
+    """Connect to the first host that accepts; prefer the order of the address.
 
-    `ask_all`: ask all, and of those that answer soon take the newest timeline. An old primary
-    that has come back takes connections, too.
+    `ask_all`: try all hosts at once, and choose the newest timeline among those that answer soon,
+    because an old primary that came back accepts connections, too.
     """
     left = list(candidates)
     tasks: dict[asyncio.Future[Opened], Host] = {}
     errors: dict[Host, Exception] = {}
-    # With what they are preferred by: the newest timeline, the position in the address.
+    # Each with its sort key: the newest timeline, then the position in the address.
     opened: list[tuple[int, int, asyncpg.Connection]] = []
     chosen: asyncpg.Connection | None = None
     try:
@@ -96,7 +96,7 @@ async def first_of(
             many = len(left) if ask_all else 1
             tasks |= {asyncio.ensure_future(connect(host)): host for host in left[:many]}
             del left[:many]
-            # Not for long, where others could be asked or one is there already.
+            # A short wait if other hosts are left or one connection is open.
             patience = HEAD_START_SECONDS if left or opened else None
             done, _ = await asyncio.wait(
                 tasks, timeout=patience, return_when=asyncio.FIRST_COMPLETED
@@ -105,7 +105,7 @@ async def first_of(
                 host = tasks.pop(task)
                 try:
                     conn, timeline = task.result()
-                except Exception as error:  # noqa: BLE001  # raised below when no host takes us
+                except Exception as error:  # noqa: BLE001  # raised below if no host accepts
                     errors[host] = error
                 else:
                     opened.append((-timeline, candidates.index(host), conn))
@@ -131,7 +131,7 @@ def _terminate(task: "asyncio.Future[Opened]") -> None:
 
 
 def _verdict(errors: Sequence[Exception], candidates: Sequence[Host]) -> Exception:
-    """What is refused for good, by a server or the driver; else that none of them takes writes."""
+    """Return a permanent refusal by a server or the driver, else that no server accepts writes."""
     for error in errors:
         if isinstance(error, asyncpg.PostgresError | ValueError) and not isinstance(
             error, asyncpg.CannotConnectNowError
@@ -149,8 +149,8 @@ def _verdict(errors: Sequence[Exception], candidates: Sequence[Host]) -> Excepti
         for host, error in zip(candidates, errors, strict=True)
     ]
     return Unavailable(
-        f"None of the servers takes writes: {'; '.join(reasons)}.",
-        hint="Start the primary, or promote a standby; programs that wait find it by themselves.",
+        f"None of the servers accepts writes: {'; '.join(reasons)}.",
+        hint="Start the primary, or promote a standby; waiting programs then reconnect to it.",
     )
 
 
@@ -161,8 +161,8 @@ def _described(error: Exception) -> str:
 
 
 def reason(error: OSError) -> str:
-    """In the system's words: "Connection refused", not "Connect call failed ('::1', 5432)"."""
-    # Of several addresses that failed, asyncio makes one text, and the numbers are only in there.
+    """Return the system's message: "Connection refused", not "Connect call failed ('::1', 1)"."""
+    # If several addresses failed, asyncio joins the messages; the error number is only in the text.
     number = error.errno or next(iter(re.findall(r"\[Errno (\d+)\]", str(error))), None)
     if isinstance(error, socket.gaierror) or number is None:
         return error.strerror or str(error) or type(error).__name__
@@ -173,11 +173,11 @@ class Role(NamedTuple):
     is_standby: bool
     system: int
     timeline: int
-    """0: the server does not tell."""
+    """0: the server does not report it."""
 
 
 async def role_of(conn: asyncpg.Connection) -> Role:
-    """Of the server behind a connection. Some managed ones keep their functions to themselves."""
+    """Return the role of the server. Some managed servers forbid these functions."""
     try:
         [row] = await conn.fetch(_ROLE)
     except asyncpg.PostgresError:
@@ -187,14 +187,14 @@ async def role_of(conn: asyncpg.Connection) -> Role:
 
 
 def admit(role: Role, where: str, *, compares: bool = False) -> None:
-    """Refuse a standby, and whoever is behind the newest timeline that was seen.
+    """Refuse a standby, and a server on an older timeline than the newest known one.
 
-    `compares`: several servers are asked for theirs, and a newer one is no news.
+    `compares`: several servers are being compared, so a newer timeline is not logged.
     """
     if role.is_standby:
         raise Unavailable(
-            f"{where} is a standby, which takes no writes.",
-            hint="Give the address of the primary, or of all servers:"
+            f"{where} is a standby, which accepts no writes.",
+            hint="Use the address of the primary, or of all servers:"
             " postgresql://user@a,b/database?target_session_attrs=read-write.",
         )
     if not role.timeline:
@@ -202,22 +202,23 @@ def admit(role: Role, where: str, *, compares: bool = False) -> None:
     newest = _seen.setdefault(role.system, role.timeline)
     if role.timeline < newest:
         raise Unavailable(
-            f"{where} is on timeline {role.timeline} of a database that was seen on {newest}: it is"
-            " an old primary that came back.",
-            hint="Stop it, and let it return as a standby (pg_rewind). If an older state was"
-            " restored on purpose, restart the programs that saw the newer one.",
+            f"{where} is on timeline {role.timeline}, but the database was already on {newest}: it"
+            " is an old primary that came back.",
+            hint="Stop it, and start it again as a standby (pg_rewind). If you restored an older"
+            " state on purpose, restart the programs that were connected to the newer one.",
         )
     _seen[role.system] = role.timeline
     if role.timeline > newest and not compares:
         _log.warning(
-            "a standby was promoted: the database is on timeline %d, it was on %d. What only the"
-            " old primary had is not in it",
+            "a standby was promoted: the database is on timeline %d, it was on %d. Commits that"
+            " only the old primary had are missing",
             role.timeline,
             newest,
         )
 
 
-# The timeline is the first third of the name: at once after a promotion, as no checkpoint tells it.
+# The timeline is the first third of the file name, which is correct right after a promotion; the
+# value of the last checkpoint is not.
 _ROLE = """
 select pg_catalog.pg_is_in_recovery() as is_standby, s.system_identifier as system,
   case when not pg_catalog.pg_is_in_recovery()

@@ -1,4 +1,4 @@
-"""A session of its own that stays: it listens, holds what belongs to a session, and comes back."""
+"""A permanent session that listens, holds session-level locks, and reconnects after an outage."""
 
 import asyncio
 import logging
@@ -14,26 +14,26 @@ from penstock.db.connections.connect import open_connection
 from penstock.db.connections.driver_errors import fetching, translated
 from penstock.errors import Misconfigured, PenstockError, Unavailable
 
-# Workers have to be back within a second of the server.
+# Workers must reconnect within a second after the server is back.
 _RECONNECT_SECONDS = (0.05, 0.5)
 _ALIVE_SECONDS = 5.0
 _ANSWER_SECONDS = 3.0
 
-# A host that is gone is noticed in seconds, not in the two hours of the system's default: 2 s after
-# it was heard last, and 1.5 s after something was sent that it does not confirm.
+# A host that disappeared is noticed in seconds, not in the system's default of two hours: 2 s after
+# its last packet, or 1.5 s after data was sent that it does not confirm.
 _KEEPALIVE = """
 set tcp_keepalives_idle = 1; set tcp_keepalives_interval = 1; set tcp_keepalives_count = 2;
 set tcp_user_timeout = 1500
 """
-# A backend that runs a statement checks its client, too: else the key of a worker that was killed
+# A backend also checks its client while it runs a statement. Otherwise the lock of a killed worker
 # would be held until the statement ends.
 _CHECK_CLIENT = "set client_connection_check_interval = 500"
 
 _log = logging.getLogger("penstock.db")
 
-# What says that the database cannot be reached. A stopped server's socket is no longer there, and a
-# host without a route is no refused connection: both are errors of the system, not of the driver.
-# The driver itself stumbles ("cannot switch to state") when a server dies between two messages.
+# Errors that mean that the database cannot be reached. A missing socket of a stopped server and a
+# host without a route are errors of the system, not of the driver. The driver itself fails
+# ("cannot switch to state") when a server dies between two messages.
 DATABASE_UNAVAILABLE = (Unavailable, OSError, asyncpg.InternalClientError)
 
 OnNotify = Callable[[str, str], None]
@@ -41,9 +41,9 @@ OnConnect = Callable[[asyncpg.Connection], Awaitable[bool]]
 
 
 async def open_session(dsn: str, *, name: str, local: bool = False) -> asyncpg.Connection:
-    """A connection whose end the server notices soon when this side dies without a word.
+    """Open a connection whose loss the server notices soon if this machine disappears.
 
-    `local`: for what no standby need have, like signs of life; its commits wait for none.
+    `local`: commits wait for no standby; for data that no standby needs, like heartbeats.
     """
     conn = await open_connection(dsn, name=name)
     try:
@@ -60,12 +60,12 @@ async def open_session(dsn: str, *, name: str, local: bool = False) -> asyncpg.C
 
 
 async def wait_before_reconnect(tries: int) -> None:
-    """Wait before trying to connect again: soon, and not all at the same moment."""
+    """Wait a short random time before the next try, so that clients do not reconnect at once."""
     low, high = _RECONNECT_SECONDS
     await asyncio.sleep(random.uniform(low, min(high, low * 2**tries)))  # noqa: S311  # no secret
 
 
-async def listen(  # noqa: PLR0913  # all named where it is called
+async def listen(  # noqa: PLR0913  # callers pass them by name
     dsn: str,
     channels: Sequence[str],
     on_notify: OnNotify,
@@ -74,10 +74,10 @@ async def listen(  # noqa: PLR0913  # all named where it is called
     name: str,
     renew_seconds: float,
 ) -> None:
-    """Listen for ever, over outages. `on_connect` is called with each new session.
+    """Listen for ever, also across outages. `on_connect` is called with each new session.
 
-    Where that says False, the session is closed and opened again later: it is not wanted now. Any
-    role that may connect can notify: what `on_notify` cannot read is ignored, and logged once.
+    If it returns False, the session is closed and opened again later. Any role that may connect can
+    notify: a notification that `on_notify` cannot read is ignored, and logged once per channel.
     """
     tries = 0
     complained: set[str] = set()
@@ -85,14 +85,14 @@ async def listen(  # noqa: PLR0913  # all named where it is called
     def on_message(_: object, __: int, channel: str, payload: object) -> None:
         try:
             on_notify(channel, str(payload))
-        except Exception as error:  # noqa: BLE001  # whatever somebody has sent
+        except Exception as error:  # noqa: BLE001  # any role may send anything
             level = logging.DEBUG if channel in complained else logging.WARNING
             complained.add(channel)
             _log.log(
                 level,
-                "a notification is ignored that cannot be read (%s): another program sends to %s",
+                "an unreadable notification was ignored (%s): another program sends to %s",
                 type(error).__name__,
-                # What follows the last _ of a worker's own channel is a secret.
+                # The part after the last _ in the name of a worker's channel is a secret.
                 re.sub("^(penstock_start.*)_.*", r"\1_…", channel),
             )
 
@@ -108,11 +108,11 @@ async def listen(  # noqa: PLR0913  # all named where it is called
                 tries = 0
                 await _stay(conn, closed, renew_seconds)
         except (Unavailable, Misconfigured, TimeoutError, OSError, asyncpg.PostgresError) as error:
-            # Misconfigured too: a server that starts, or fails over, may refuse us for a moment.
+            # Misconfigured, too: a server that starts or fails over may refuse for a moment.
             reason = str(error) if isinstance(error, PenstockError) else type(error).__name__
-            _log.info("the session %s is gone: %s", name, reason)
+            _log.info("the session %s was lost: %s", name, reason)
         except asyncpg.InterfaceError:
-            _log.info("the session %s is gone", name)
+            _log.info("the session %s was lost", name)
         finally:
             if conn is not None:
                 conn.terminate()
@@ -121,7 +121,7 @@ async def listen(  # noqa: PLR0913  # all named where it is called
 
 
 async def _stay(conn: asyncpg.Connection, closed: asyncio.Event, renew_seconds: float) -> None:
-    """Until the session ends, does not answer any more, or is old enough to be renewed."""
+    """Return when the session ends, stops answering, or is old enough to be renewed."""
     deadline = time.monotonic() + renew_seconds * random.uniform(0.9, 1.1)  # noqa: S311  # no secret
     while time.monotonic() < deadline and not closed.is_set():
         try:

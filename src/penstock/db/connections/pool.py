@@ -1,4 +1,4 @@
-"""Connections as Penstock wants them: named for people who look at the server, and JSON decoded."""
+"""Connections with Penstock's settings, a name in pg_stat_activity and JSON codecs; their pool."""
 
 import asyncio
 import functools
@@ -14,25 +14,25 @@ from asyncpg.connect_utils import SessionAttribute
 from pydantic_core import from_json
 
 from penstock.db.connections import session_settings
-from penstock.db.connections.display_address import place
+from penstock.db.connections.display_address import display_address
 from penstock.db.connections.hosts import Host, Opened, admit, first_of, hosts, role_of
 from penstock.db.connections.quiet_driver import quiet_handshakes
 from penstock.errors import Unavailable
 
 # How long to wait for a server that neither answers nor refuses.
 CONNECT_SECONDS = 10.0
-# How long a statement that was broken off may take to end, and its connection to close.
+# How long a cancelled statement may take to end, and its connection to close.
 LEAVE_SECONDS = 2.0
 
-# Three probes without an answer, and 15 s for what was sent (in ms).
+# Three probes without an answer, and 15 s (in ms) for data without a confirmation.
 _SILENCE = {"TCP_KEEPIDLE": 5, "TCP_KEEPINTVL": 3, "TCP_KEEPCNT": 3, "TCP_USER_TIMEOUT": 15_000}
-# The same on the server's side, so that what a host held that is gone is free again: locks of an
-# open transaction, and one of the connections.
+# The same on the server's side, to free what a lost host holds: the locks of an open transaction,
+# and a connection.
 _SERVER_SILENCE = """
 set tcp_keepalives_idle = 5; set tcp_keepalives_interval = 3; set tcp_keepalives_count = 3;
 set tcp_user_timeout = 15000
 """
-# Where there is another host to go to, who is silent is left sooner.
+# With several hosts, a silent one is given up sooner.
 _SHORT_SILENCE = {
     "TCP_KEEPIDLE": 1,
     "TCP_KEEPINTVL": 1,
@@ -40,8 +40,8 @@ _SHORT_SILENCE = {
     "TCP_USER_TIMEOUT": 2_000,
 }
 
-# Classes of SQLSTATE with which a server ends a session, or after which it is none of ours: one
-# that only reads has become a standby.
+# Classes of SQLSTATE with which a server ends a session, or after which the session is unusable: a
+# server that has become read-only is a standby now.
 _LEAVES = ("08", "57P", "25006", "25P03", "25P04")
 
 # Addresses of several hosts whose timelines were compared.
@@ -50,23 +50,23 @@ _leaving: set["asyncio.Task[None]"] = set()
 
 quiet_handshakes()
 
-# Not NaN and Infinity, which Postgres would refuse later and less clearly.
+# NaN and Infinity are refused here: Postgres would refuse them later and less clearly.
 _encode = functools.partial(json.dumps, allow_nan=False, ensure_ascii=False, separators=(",", ":"))
 
 
 class Unreadable(str):
-    """Instead of JSON that no parser here takes: nested thousands deep, or of endless numbers.
+    """The stand-in for JSON that cannot be parsed: nested thousands deep, or with endless numbers.
 
-    Submits refuse such, but who writes into tables can store it. A value that is no object fails
-    its own job; an error would take all rows of the answer along, each time they are fetched.
+    Submits refuse such values, but a program that writes into the tables can store them. A value
+    that is not an object fails only its own job; an error would fail all rows of each fetch.
     """
 
     __slots__ = ()
 
 
 def _decode(text: str) -> Any:
-    # pydantic's parser takes a quarter of the time of the standard one, and gives up where a value
-    # is nested more than 200 deep.
+    # pydantic's parser takes a quarter of the time of the standard one, but refuses values that
+    # are nested more than 200 deep.
     try:
         return from_json(text)
     except ValueError:
@@ -80,11 +80,11 @@ def _decode(text: str) -> Any:
 class Session(asyncpg.Connection):
     """A connection that notices when the server gives up waiting for its standbys.
 
-    A commit that waits for a synchronous standby, and is cancelled, is committed here all the same:
-    the server says that all is well, and before that warns that it may be on no standby.
+    If a commit that waits for a synchronous standby is cancelled, it is still committed on the
+    primary: the server reports success, after a warning that the commit may be on no standby.
 
-    Its transactions are read committed. `pins`: statements that are sent with each `begin`, where a
-    pooler gives each transaction another session.
+    Its transactions are read committed. `pins`: statements that are sent with each `begin`, for a
+    pooler that gives each transaction another session.
     """
 
     __slots__ = ("is_unconfirmed", "pins")
@@ -109,32 +109,32 @@ class Session(asyncpg.Connection):
 
 
 def _notice_unconfirmed(conn: Any, message: Any) -> None:
-    # By the function in the server, since the message is in its language. The driver calls this
-    # before the statement's own answer is handed out.
+    # Recognised by the name of the server's function, because the message may be translated. The
+    # driver calls this before it returns the statement's result.
     if message.server_source_function == "SyncRepWaitForLSN":
         conn.is_unconfirmed = True
 
 
 def confirm(conn: asyncpg.Connection) -> None:
-    """After a call that may have committed: refuse to take for done what may be lost."""
-    # Not isinstance: to the driver, each connection is an instance of each class of connections.
+    """After a call that may have committed, raise an error if the commit may be lost."""
+    # Not isinstance: in the driver every connection is an instance of every connection class.
     if type(conn) is Session and conn.is_unconfirmed:
         conn.is_unconfirmed = False
         raise Unavailable(
-            "The database gave up waiting for its standby: whether this call took effect is not"
-            " known."
+            "The database gave up waiting for its standby: it is not known whether this call took"
+            " effect."
         )
 
 
 async def connect_plainly(
     dsn: str, *, name: str, frugal: bool = False, pins: bool = True
 ) -> asyncpg.Connection:
-    """Connect to a server that takes writes, of several hosts to whichever that is.
+    """Connect to a server that accepts writes, the one among several hosts.
 
-    `frugal`: for a pooler that gives each transaction another session. It keeps no statement, and
-    each query has to be in a transaction. It begins with no setting but the name in any case, since
-    poolers refuse a connection that begins with settings they do not know. `pins`: the session is
-    ours and is set to what the code relies on.
+    `frugal`: for a pooler that gives each transaction another session. The connection keeps no
+    prepared statements, and each query must be in a transaction. Every connection starts with no
+    setting but its name, because poolers refuse settings that they do not know. `pins`: apply the
+    settings that the code relies on, in a session that belongs to this program.
     """
     several = hosts(dsn)
     compares = bool(several) and dsn not in _compared
@@ -147,7 +147,7 @@ async def connect_plainly(
             timeout=CONNECT_SECONDS,
             statement_cache_size=0 if frugal else 100,
             server_settings={"application_name": name},
-            target_session_attrs=SessionAttribute.any,  # told apart below, with words
+            target_session_attrs=SessionAttribute.any,  # checked below, with a better message
             connection_class=Session,
         )
         try:
@@ -161,7 +161,7 @@ async def connect_plainly(
                     if pins:
                         await pin(conn)
                     role = await role_of(conn)
-            admit(role, str(host) if host else place(dsn), compares=compares)
+            admit(role, str(host) if host else display_address(dsn), compares=compares)
         except BaseException:
             conn.terminate()
             raise
@@ -175,10 +175,10 @@ async def connect_plainly(
 
 
 def close_in_background(conn: asyncpg.Connection) -> None:
-    """Close a connection without waiting for it; what it was doing is broken off on the server.
+    """Close a connection without waiting, and cancel its statement on the server.
 
-    A closed socket is not enough: a backend that waits for a standby does not look at it, and each
-    call that gives up would leave one behind.
+    A closed socket is not enough: a backend that waits for a standby does not check it, and each
+    call that gives up would leave such a backend.
     """
     task = asyncio.get_running_loop().create_task(_close(conn))
     _leaving.add(task)
@@ -186,7 +186,7 @@ def close_in_background(conn: asyncpg.Connection) -> None:
 
 
 async def _all_closed() -> None:
-    """Wait for those of this loop that are being let go of: the loop may end next."""
+    """Wait for this loop's connections that are being closed, because the loop may end next."""
     loop = asyncio.get_running_loop()
     leaving = {task for task in _leaving if task.get_loop() is loop}
     if leaving:
@@ -199,12 +199,12 @@ async def _close(conn: asyncpg.Connection) -> None:
 
 
 def _notice_silence(conn: asyncpg.Connection, silence: Mapping[str, int]) -> None:
-    """A network that swallows everything ends the connection in seconds, not in a quarter hour."""
+    """Let a connection fail within seconds, not a quarter hour, if the network drops everything."""
     transport: asyncio.BaseTransport | None = getattr(conn, "_transport", None)
     stand_in = transport.get_extra_info("socket") if transport is not None else None
     if stand_in is None or stand_in.family not in (socket.AF_INET, socket.AF_INET6):
         return
-    # What the loop gives takes no options; a second handle on the same socket does.
+    # The loop's socket object accepts no options; a second handle on the same socket does.
     with socket.socket(fileno=os.dup(stand_in.fileno())) as sock:
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
         for option, value in silence.items():
@@ -213,7 +213,7 @@ def _notice_silence(conn: asyncpg.Connection, silence: Mapping[str, int]) -> Non
 
 
 async def pin(conn: asyncpg.Connection) -> None:
-    """Set what this session relies on (session_settings.py). Only where the session is ours."""
+    """Apply the settings that the code relies on (session_settings.py) to a session of our own."""
     await conn.execute(session_settings.for_session(conn.get_server_version().major))
 
 
@@ -225,11 +225,11 @@ async def prepare(conn: asyncpg.Connection) -> None:
 
 
 class Pool:
-    """Connections of one event loop, lent for one call each.
+    """Connections of one event loop, acquired for one call each.
 
     The driver's own pool took 40 us of processor time a call (2026-11), more than the call itself:
-    it guards against state that a borrower leaves behind. Our calls are single statements, or
-    transactions that end here, and leave none.
+    it resets state that a caller leaves in the session. Penstock's calls are single statements or
+    complete transactions, and leave none.
     """
 
     def __init__(
@@ -247,7 +247,7 @@ class Pool:
         self._name = name
         self._turn = asyncio.Semaphore(max_size)
         self._max_size = max_size
-        # The one used last first: it is warm, and the others may rest.
+        # The most recently used one is taken first: its caches are warm, and the others stay idle.
         self._idle: list[asyncpg.Connection] = []
         self._lent: set[asyncpg.Connection] = set()
         self._old: set[asyncpg.Connection] = set()
@@ -256,7 +256,7 @@ class Pool:
     async def fetch(
         self, sql: str, *args: Any, within_seconds: float | None = None
     ) -> list[asyncpg.Record]:
-        """One statement. `within_seconds`: with the wait for a connection."""
+        """Run one statement. `within_seconds`: the limit, including the wait for a connection."""
         if within_seconds is None:
             return await self._fetch(sql, args)
         async with asyncio.timeout(within_seconds) as limit:
@@ -265,7 +265,8 @@ class Pool:
     async def _fetch(
         self, sql: str, args: Sequence[Any], limit: asyncio.Timeout | None = None
     ) -> list[asyncpg.Record]:
-        # Not by `acquire`, a generator: a loop that ends breaks those off, and with it a last word.
+        # Not `acquire`, a generator: when the loop ends, it closes open generators and would break
+        # off a final statement.
         await self._turn.acquire()
         try:
             conn = await self._take()
@@ -286,7 +287,7 @@ class Pool:
 
     @asynccontextmanager
     async def acquire(self) -> AsyncIterator[asyncpg.Connection]:
-        """A connection for the length of the block; waits while all are lent."""
+        """Yield a connection for the block; wait while all connections are in use."""
         async with self._turn:
             conn = await self._take()
             try:
@@ -298,14 +299,14 @@ class Pool:
             self._give(conn)
 
     def expire(self) -> None:
-        """Close each connection when it is next free; new ones are opened instead."""
+        """Replace all connections: close each one as soon as it is not in use."""
         self._old |= self._lent
         idle, self._idle = self._idle, []
         for conn in idle:
             conn.terminate()
 
     async def close(self) -> None:
-        """Wait for what is lent, and close all."""
+        """Wait for connections in use, and close all."""
         self._closed = True
         for _ in range(self._max_size):
             await self._turn.acquire()
@@ -328,7 +329,7 @@ class Pool:
         self._lent.add(conn)
         try:
             await prepare(conn)
-            if not self.frugal:  # a pooler's sessions are not ours to set
+            if not self.frugal:  # the sessions of a pooler are shared with other programs
                 await conn.execute(_SERVER_SILENCE)
         except BaseException:
             self._lent.discard(conn)
@@ -339,10 +340,11 @@ class Pool:
     def _settle(
         self, conn: asyncpg.Connection, error: BaseException, *, late: bool = False
     ) -> None:
-        """After an error: where the server said no, in good order, the connection is as it was.
+        """Decide after an error whether the connection can be used again.
 
-        Where the server takes leave, or something of ours broke off, it is not used again. Where
-        it did not answer in time, nor are the others, which would be as silent.
+        After an ordinary error of a statement it can. If the server ended the session or our side
+        broke off, it cannot. If the server did not answer in time, all connections are replaced,
+        because the others would not get an answer either.
         """
         state = getattr(error, "sqlstate", None) or ""
         if isinstance(error, asyncpg.PostgresError) and not state.startswith(_LEAVES):
@@ -354,7 +356,7 @@ class Pool:
             close_in_background(conn)
             self.expire()
         elif isinstance(error, asyncio.CancelledError):
-            # Closed at once, it would break off the driver's request to cancel the statement.
+            # Closing it at once would break off the driver's request to cancel the statement.
             close_in_background(conn)
         else:
             conn.terminate()
@@ -376,9 +378,9 @@ async def open_pool(
     frugal: bool = False,
     answer_seconds: float | None = None,
 ) -> Pool:
-    """Open a pool whose connections show as `name` in pg_stat_activity; the first one now.
+    """Open a pool, and its first connection; `name` is shown in pg_stat_activity.
 
-    `answer_seconds`: how long a statement may take before its connection counts as gone; None for
+    `answer_seconds`: how long a statement may take before its connection counts as lost; None for
     callers that submit a million jobs at once.
     """
     pool = Pool(dsn, name=name, max_size=max_size, frugal=frugal, answer_seconds=answer_seconds)

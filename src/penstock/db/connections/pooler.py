@@ -1,7 +1,7 @@
-"""See whether a transaction pooler (PgBouncer and its like) stands before the server.
+"""Detect a transaction pooler (PgBouncer and similar ones) in front of the server.
 
-Behind one, a session is only ours from begin to commit. What outlives a transaction (LISTEN,
-advisory locks of a session, prepared statements) would be somebody else's a moment later.
+Behind a pooler a client has a session only from begin to commit. State that outlives a transaction
+(LISTEN, session-level advisory locks, prepared statements) would pass to another client.
 """
 
 from collections.abc import AsyncIterator
@@ -12,31 +12,33 @@ import asyncpg
 from penstock.db.connections.driver_errors import translated
 from penstock.db.connections.pool import connect_plainly
 
-# A busy pooler may, by chance, give both connections what they had before; hardly three times.
+# A busy pooler may by chance give both connections the same process as before; three times in a row
+# is very unlikely.
 ROUNDS = 3
 
 
 @asynccontextmanager
 async def open_frugal(dsn: str, *, name: str) -> AsyncIterator[asyncpg.Connection]:
-    """A connection that works behind any pooler, as long as each query is in a transaction.
+    """Yield a connection that works behind any pooler, if each query is in a transaction.
 
-    It keeps no statement, and has no codecs: setting them would already ask outside of one.
+    It keeps no prepared statements and has no codecs: setting them would run a query outside a
+    transaction.
     """
     with translated():
         conn = await connect_plainly(dsn, name=name, frugal=True)
         try:
             yield conn
         finally:
-            # Not close(), which waits for a server that may be the reason why we leave.
+            # Not close(): it waits for the server, which may be the reason for leaving.
             conn.terminate()
 
 
 async def is_pooled(dsn: str) -> bool:
-    """Whether a connection changes its server process between two transactions.
+    """Return whether a connection changes its server process between two transactions.
 
-    While one connection holds a transaction, another's process must be another, and the same as
-    before. A pooler that gives each session a server process for as long as it lasts is no
-    trouble, and is not told from none.
+    Without a pooler, two connections have different processes, and each keeps its own while the
+    other has an open transaction. A pooler that gives each session its own server process does no
+    harm, and is not detected.
     """
     name = "penstock pooler check"
     async with open_frugal(dsn, name=name) as first, open_frugal(dsn, name=name) as second:
@@ -50,7 +52,7 @@ async def is_pooled(dsn: str) -> bool:
 
 
 async def _process(conn: asyncpg.Connection) -> int:
-    """Which process of the server answers, for the length of one transaction."""
+    """Return the server process that serves one transaction."""
     async with conn.transaction():
         return int(await conn.fetchval(_PROCESS))
 

@@ -1,10 +1,10 @@
-"""Keep the driver quiet about connections that a cancelled caller gave up half-way.
+"""Suppress the driver's log lines about connections that a cancelled caller abandoned.
 
-Over TCP asyncpg asks for TLS first, and keeps the answer in a future. Where a call is cancelled
-before that answer, the future fails later, nobody is left to hear of it, and the loop logs "Future
-exception was never retrieved". That is so while a connection opens, and again while the driver
-opens a second one to cancel the statement. There is no option for it (asyncpg 0.32), so the
-future's failure counts as heard from the start; who waits for it gets it all the same.
+Over TCP asyncpg asks for TLS first, and keeps the answer in a future. If a call is cancelled before
+that answer, the future fails later without a reader, and the loop logs "Future exception was never
+retrieved". This happens while a connection opens, and while the driver opens a second one to cancel
+the statement. asyncpg 0.32 has no option for it, so the future's exception is always retrieved
+here; a caller that awaits the future still gets it.
 """
 
 from typing import Any
@@ -13,7 +13,7 @@ from asyncpg import connect_utils
 
 
 def quiet_handshakes() -> None:
-    """Once per process; does nothing where the driver has changed."""
+    """Patch the driver once per process; do nothing if the driver has changed."""
     asks_for_tls = getattr(connect_utils, "TLSUpgradeProto", None)
     if asks_for_tls is not None and not issubclass(asks_for_tls, _Quiet):
         name = "TLSUpgradeProto"

@@ -1,11 +1,12 @@
-"""What Penstock's own sessions set for themselves, whatever their role or database says.
+"""Settings of Penstock's own sessions, which override those of the role and the database.
 
-Only what the code relies on and SQL functions cannot set themselves: the isolation level (a guard
-reads a row again after it has waited for it), no time-outs (each caller here has its own), and how
-literals and numbers are read and written. Three kinds of settings stay as the operator has them:
-`default_transaction_read_only`, which asks that nothing is written; `synchronous_commit` and
-`client_min_messages`, which decide what a commit waits for; and what an app's `on_finish` would
-notice, like `search_path` or `TimeZone`. Functions set the former and do not depend on the latter.
+They are limited to settings that the code relies on and that SQL functions cannot set: the
+isolation level (a guard reads a row again after it has waited for its lock), no timeouts (each
+caller has its own), and the format of literals and numbers. Three kinds of settings stay as the
+operator has set them: `default_transaction_read_only`, which forbids writes; `synchronous_commit`
+and `client_min_messages`, which decide what a commit waits for; and settings that an app's
+`on_finish` would notice, like `search_path` or `TimeZone`. Functions set `search_path` themselves
+and do not depend on `TimeZone`.
 """
 
 from collections.abc import Mapping
@@ -26,7 +27,7 @@ PINNED: Mapping[str, str] = {
     "exit_on_error": "off",
 }
 _SINCE = {"transaction_timeout": 17}
-# Of a transaction: its isolation level is said when it begins, and these do nothing inside of one.
+# Settings without effect inside a transaction; `begin` states the isolation level.
 _OF_SESSIONS = (
     "default_transaction_isolation",
     "default_transaction_deferrable",
@@ -35,12 +36,12 @@ _OF_SESSIONS = (
 
 
 def for_session(major: int) -> str:
-    """Statements that pin all settings of a session that is ours."""
+    """Return statements that apply all settings to a session of our own."""
     return "; ".join(f"set {name} = {value}" for name, value in _known(major))
 
 
 def for_transaction(major: int) -> str:
-    """Statements that follow `begin` where the session is ours for one transaction only."""
+    """Return statements to send after `begin`, for a session of only one transaction."""
     return "; ".join(
         f"set local {name} = {value}" for name, value in _known(major) if name not in _OF_SESSIONS
     )

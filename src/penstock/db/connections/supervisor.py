@@ -1,4 +1,4 @@
-"""The background loops of a process: named, started again when they fail, stopped together."""
+"""The background loops of a process: named, restarted after a failure, stopped together."""
 
 import asyncio
 import logging
@@ -10,21 +10,21 @@ from penstock.db.connections.listener import DATABASE_UNAVAILABLE
 
 OUTAGE_SECONDS = 0.5
 FAILED_SECONDS = 1.0
-# A loop that ran for so long had recovered from the outage before: the next one is logged again.
+# A loop that ran this long has recovered from the last outage, so the next outage is logged again.
 RECOVERED_SECONDS = 30.0
 
 Work = Callable[[], Coroutine[Any, Any, object]]
 
 
 class Supervisor:
-    """Starts background loops, starts each again when it fails, and stops them all."""
+    """Starts background loops, restarts each after a failure, and stops them all."""
 
     def __init__(self, log: logging.Logger) -> None:
         self._log = log
         self._tasks: list[asyncio.Task[None]] = []
 
     def start(self, name: str, work: Work, *, every: float | None = None) -> None:
-        """Run `work` until `stop`; with `every`, call it after each pause of so many seconds."""
+        """Run `work` until `stop`; with `every`, pause for so many seconds before each call."""
         self._tasks.append(asyncio.create_task(self._run(name, work, every), name=name))
 
     async def stop(self) -> None:
@@ -48,7 +48,7 @@ class Supervisor:
                     self._log.info("%s waits for the database: %s", name, type(error).__name__)
                 outage = True
                 await asyncio.sleep(OUTAGE_SECONDS)
-            except Exception as error:  # noqa: BLE001  # no failure of one loop may end the process
+            except Exception as error:  # noqa: BLE001  # the failure of one loop must not end the process
                 outage = False
-                self._log.error("%s failed and is started again: %s", name, error_location(error))
+                self._log.error("%s failed and is restarted: %s", name, error_location(error))
                 await asyncio.sleep(FAILED_SECONDS)

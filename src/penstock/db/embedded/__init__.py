@@ -1,1 +1,1 @@
-"""The embedded Postgres: its files, its server process, and the user it runs as."""
+"""The embedded Postgres: its files, its server process, and its operating system user."""

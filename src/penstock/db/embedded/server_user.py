@@ -1,9 +1,9 @@
-"""The user the embedded Postgres runs as, since Postgres refuses to run as root.
+"""The operating system user of the embedded Postgres, which refuses to run as root.
 
-Root lends it another user. That user need not be able to walk to the data: root opens the folders
-and hands them over, and Postgres finds them as `/proc/self/fd/N`, which the kernel resolves
-without asking the folders above. So the data stays under PENSTOCK_HOME, also below a closed
-`/root`, nobody else can come near it, and no permission of anyone's folders is changed.
+Root runs it as another user. That user needs no access to the folders above the data: root opens
+the data folders and passes the descriptors, and Postgres uses them as `/proc/self/fd/N`, which the
+kernel resolves without checking the folders above. So the data stays under PENSTOCK_HOME, also
+below a closed `/root`, no other user has access, and no permission of a folder is changed.
 """
 
 import errno
@@ -20,7 +20,7 @@ from penstock.errors import EmbeddedFailed
 
 @dataclass(frozen=True, slots=True)
 class ServerUser:
-    """The user Postgres runs as: ourselves, or another one when we are root."""
+    """The user of the server process: the current one, or another one (`lent`) for root."""
 
     uid: int
     gid: int
@@ -28,10 +28,10 @@ class ServerUser:
 
     @classmethod
     def of(cls, home: Path) -> "ServerUser":
-        """Choose: whoever owns the data, else the home, else `postgres`, else `nobody`.
+        """Choose the owner of the data, else of the home, else `postgres`, else `nobody`.
 
-        An owner found comes first so that the choice never changes under existing data, and so
-        that `sudo` in someone's project leaves nothing behind that they cannot use.
+        An existing owner comes first, so that the choice never changes for existing data, and so
+        that `sudo` in a user's project leaves no files that the user cannot access.
         """
         if os.geteuid() != 0:
             return cls(os.geteuid(), os.getegid(), lent=False)
@@ -45,8 +45,8 @@ class ServerUser:
                 continue
             return cls(entry.pw_uid, entry.pw_gid, lent=True)
         raise EmbeddedFailed(
-            "Postgres does not run as root, and neither a user `postgres` nor `nobody` exists to "
-            "lend it: add one, run as an ordinary user, or set PENSTOCK_DSN to a server."
+            "Postgres does not run as root, and neither a user `postgres` nor `nobody` exists: add "
+            "one, run as an ordinary user, or set PENSTOCK_DSN to a server."
         )
 
     def __str__(self) -> str:
@@ -56,12 +56,12 @@ class ServerUser:
             return f"user id {self.uid}"
 
     def own(self, path: Path) -> None:
-        """Make a file or folder that we made this user's."""
+        """Make this user the owner of a new file or folder."""
         if self.lent:
             os.chown(path, self.uid, self.gid)
 
     def folder(self, path: Path) -> Path:
-        """Make a folder that only this user (and root) can enter, if it is not there yet."""
+        """Create a folder that only this user (and root) can enter, unless it exists."""
         path.mkdir(mode=0o700, exist_ok=True)
         if self.lent and path.stat().st_uid != self.uid:
             self.own(path)
@@ -69,7 +69,7 @@ class ServerUser:
 
     @contextmanager
     def entering(self, *folders: Path) -> Iterator[tuple[list[str], list[int]]]:
-        """Names by which a process of this user reaches the folders, and descriptors to pass."""
+        """Yield paths by which a process of this user opens the folders, and descriptors for it."""
         if not self.lent or not Path("/proc/self/fd").exists():
             yield [str(folder) for folder in folders], []
             return
@@ -83,16 +83,16 @@ class ServerUser:
     def run(
         self, command: Sequence[str | Path], *, fds: Sequence[int] = (), text: str = ""
     ) -> subprocess.CompletedProcess[str]:
-        """Run a command as this user, in a session of its own and with a bare environment.
+        """Run a command as this user, in its own session and with a minimal environment.
 
-        Its own session, so that Ctrl-C in the terminal is not also meant for the server; a bare
-        environment, so that no PG* variable changes its mind and our secrets are not in it.
+        Its own session, so that Ctrl-C in the terminal does not signal the server. A minimal
+        environment, so that no PG* variable changes its behaviour and it contains no secrets.
         """
         environment = {"PATH": os.environ.get("PATH", os.defpath), "LC_ALL": "C"}
         if "LD_LIBRARY_PATH" in os.environ:
             environment["LD_LIBRARY_PATH"] = os.environ["LD_LIBRARY_PATH"]
         try:
-            return subprocess.run(  # noqa: S603 - our own binaries, no shell between
+            return subprocess.run(  # noqa: S603 - our own binaries, without a shell
                 [str(word) for word in command],
                 input=text,
                 capture_output=True,
@@ -110,7 +110,7 @@ class ServerUser:
         except OSError as error:
             if self.lent and error.errno in (errno.EPERM, errno.EINVAL):
                 raise EmbeddedFailed(
-                    f"Postgres does not run as root, and this system does not let root become "
-                    f"{self}: run as an ordinary user, or set PENSTOCK_DSN to a server."
+                    f"Postgres does not run as root, and this system does not let root switch to "
+                    f"the user {self}: run as an ordinary user, or set PENSTOCK_DSN to a server."
                 ) from error
             raise

@@ -1,1 +1,1 @@
-"""Migrations and replaceable functions: what the schema should be, and how it gets there."""
+"""The schema: its migrations, its replaceable functions, and how a database is migrated."""

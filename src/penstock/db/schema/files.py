@@ -1,4 +1,4 @@
-"""The schema this program wants, as its files say it: migrations, and replaceable functions."""
+"""The schema that this program needs, read from its files: migrations and functions."""
 
 import hashlib
 import re
@@ -12,11 +12,11 @@ from penstock.db.schema.script import Script
 from penstock.errors import Misconfigured
 
 _MIGRATION = re.compile(r"(\d{4})_([a-z0-9_]+)")
-# One way up for most; one that makes many tables has a file for each noun, in numbered order.
+# Most migrations have one up.sql; one that creates many tables has a numbered file for each noun.
 _WAY = re.compile(r"(up)(?:_\d\d_[a-z0-9_]+)?\.sql|(down)\.sql")
-# The order in which folders of functions are loaded, and the file that comes first in its folder;
-# the others follow by name. The body of a function may name a function of a later file, since
-# bodies are checked at the end; a view may name only what was loaded before it.
+# The order in which folders of functions are loaded, and the file that is loaded first in its
+# folder; the others follow by name. The body of a function may name a function of a later file,
+# because bodies are checked at the end; a view may name only objects that were loaded before it.
 FOLDERS = (
     *("base", "config", "submit", "claim", "lifecycle", "circuit", "credits", "delivery"),
     *("queries", "access", "maintenance"),
@@ -26,7 +26,7 @@ _FIRST = "clock.sql"
 
 @dataclass(frozen=True, slots=True)
 class Migration:
-    """One numbered step of the tables, up and down."""
+    """One numbered change of the tables, up and down."""
 
     number: int
     name: str
@@ -34,41 +34,41 @@ class Migration:
     down: Script
 
     def __str__(self) -> str:
-        """As its folder is called: 0001_tables."""
+        """Return the name of its folder, like 0001_tables."""
         return f"{self.number:04}_{self.name}"
 
     @property
     def checksum(self) -> str:
-        """Of the way up: it shows that the files changed after they were applied."""
+        """The checksum of the way up, which shows whether its files were edited later."""
         return _checksum(self.up)
 
 
 @dataclass(frozen=True, slots=True)
 class Schema:
-    """Every migration from 1 to `wanted`, and the functions that go with the last."""
+    """All migrations from 1 to `wanted`, and the functions that fit the last one."""
 
     migrations: tuple[Migration, ...]
     functions: tuple[Script, ...]
 
     @property
     def wanted(self) -> int:
-        """The number a database must have for this program to work on it."""
+        """The number of the last migration, which this program needs."""
         return len(self.migrations)
 
     @property
     def functions_checksum(self) -> str:
-        """Tells whether the functions in a database are these."""
+        """The checksum of the functions, to compare them with those in a database."""
         return _checksum(self.functions)
 
 
 @cache
 def packaged() -> Schema:
-    """The schema that travels inside the package."""
+    """Return the schema in the package."""
     return read(files("penstock") / "sql")
 
 
 def read(folder: Traversable) -> Schema:
-    """Read `folder`/migrations and `folder`/functions, and refuse gaps and one-way steps."""
+    """Read `folder`/migrations and `folder`/functions; refuse gaps and missing down.sql files."""
     migrations = []
     named = sorted((folder / "migrations").iterdir(), key=lambda each: each.name)
     steps = [each for each in named if each.is_dir() or each.name.endswith(".sql")]
@@ -87,7 +87,7 @@ def read(folder: Traversable) -> Schema:
 
 
 def _functions(folder: Traversable) -> Iterator[Script]:
-    """Each file of functions, in the order in which they are loaded."""
+    """Yield the files of functions in the order in which they are loaded."""
     present = {entry.name for entry in folder.iterdir()}
     if unknown := sorted(present - {*FOLDERS, "__pycache__"}):
         raise Misconfigured(
@@ -100,7 +100,7 @@ def _functions(folder: Traversable) -> Iterator[Script]:
 
 
 def _ways(folder: Traversable) -> tuple[tuple[Script, ...], Script | None]:
-    """The scripts of a migration's way up, in order, and the one of its way down."""
+    """Return the scripts of a migration's way up, in order, and that of its way down."""
     up, down = [], None
     for script in sorted(_scripts(folder), key=lambda script: script.name):
         match = _WAY.fullmatch(script.name)

@@ -1,32 +1,34 @@
-"""Bring a database's schema to what this program wants, or take it back.
+"""Migrate a database's schema to the version that this program needs, or back.
 
 Tables change by numbered migrations, each with a way up and a way down. Functions, views and
-triggers are not migrated: their files say what there is, and `up` makes it so. The rules:
+triggers are not migrated: their files define them, and `up` loads the files. The rules:
 
-- One `up` is one transaction: all pending migrations and all functions. Either the database is
-  what this program wants, or it is as it was. One `down` likewise.
-- `up` is for databases at work. What it does before the tables change, locks no table; from there
-  on it is as short as can be. It waits for a table only for a moment, since everyone queues
-  behind whoever waits, and tries again.
-- `up` leaves a note of what was there before it: a program that wants exactly that is still served
-  until the next `up`, so old ones may be restarted while they are replaced. Whatever such a program
-  calls has to stay for one version; sql/README.md says how. Not on the way back, by the program
-  before: what a newer one calls may be gone.
-- Functions are replaced in place, so grants on them survive and running workers see no gap. One
-  whose signature changed is dropped and made anew (grants on it and on the views are then given
-  again). What is in the schema and in no file is dropped. So nothing else may live in the schema
-  `penstock`, and no default, constraint, index or policy of a table may call a function: tables
-  come first on the way up and last on the way down.
-- `down` drops all functions, views and triggers first, since they fit the newest tables only.
-  At an older number the schema is therefore without functions, and every program refuses it until
-  `penstock migrate up` of the older program (or of this one) brings its own.
-- Going to 0 removes the schema, and refuses while live jobs exist, unless they are exported.
-- A migration that was applied is never edited: its checksum shows it, and `up` refuses. Until the
-  first release 0001 alone is edited in place. A database that another 0001 made is refused by every
-  command, with what to do: export the live jobs with the program that made it, and import them.
+- One `up` is one transaction: all pending migrations and all functions. Afterwards the database is
+  either what this program needs, or unchanged. The same is true of `down`.
+- `up` runs on databases in use. Its work before the tables change locks no table; from then on it
+  is as short as possible. It waits for the lock of a table only for a moment and then tries again,
+  because all other sessions queue behind a waiting lock.
+- `up` records the schema that it replaces: a program that needs exactly that one is served until
+  the next `up`, so old programs may restart while they are replaced. Everything that such a program
+  calls must stay for one version; sql/README.md says how. This does not apply to `up` of an older
+  program: functions that a newer program calls may be missing.
+- Functions are replaced, not dropped, so grants on them survive and running workers notice no gap.
+  One with a changed signature is dropped and created again (grants on it and on the views must
+  then be repeated). Objects in the schema that no file defines are dropped. So nothing else may
+  be in the schema `penstock`, and no default, constraint, index or policy of a table may call a
+  function: tables come first on the way up and last on the way down.
+- `down` first drops all functions, views and triggers, because they fit only the newest tables.
+  Therefore the schema has no functions at an older number, and every program refuses it until
+  `penstock migrate up` of the older program (or of this one) loads its own.
+- Migrating to 0 removes the schema. It is refused while there are live jobs, unless they are
+  exported.
+- An applied migration is never edited: its checksum would show it, and `up` would refuse. Until the
+  first release only 0001 is edited. Every command refuses a database that another 0001 made, and
+  says what to do: export the live jobs with the program that made it, and import them.
 
-Everything runs as the role that connected, which needs to own the schema or to be allowed to make
-it; no superuser, no extension. The two tables of version.py are made by it, not by a migration.
+All statements run as the connected role, which must own the schema or be allowed to create it; no
+superuser and no extension is needed. The runner creates the two tables of version.py itself, not by
+a migration.
 """
 
 import asyncio
@@ -55,12 +57,13 @@ _IN_THE_WAY = (asyncpg.LockNotAvailableError, asyncpg.DeadlockDetectedError)
 
 # One migration at a time per database: the first eight bytes of sha256("penstock.migrate").
 LOCK_KEY = 0x7261AD34526AAC5E
-# A twin that starts at the same moment finishes within this, with all its patience; then there is
-# nothing left to do.
+# A second migration that starts at the same moment finishes within this time, including all its
+# retries; then nothing is left to do.
 TWIN_WAIT = "60s"
-# Shorter, for whoever waits for a table makes every later query on that table wait behind it. On
-# the way up that is everyone's traffic, so it is shorter still, and tried again after a pause. Also
-# shorter than a server's deadlock_timeout (1 s): after that, somebody's request may be the victim.
+# Shorter, because a session that waits for a table blocks every later query on that table. On the
+# way up that blocks all traffic, so the wait is shorter still and repeated after a pause. It is
+# also shorter than a server's deadlock_timeout (1 s): later, Postgres may cancel a client's
+# request instead.
 TABLE_WAIT = "5s"
 TURN_WAIT = "200ms"
 PAUSE_SECONDS = 0.3
@@ -69,7 +72,7 @@ PATIENCE_SECONDS = 30.0
 
 @dataclass(frozen=True, slots=True)
 class Moved:
-    """What one `up` or `down` did, in the order it was done."""
+    """The result of one `up` or `down`, with migrations in the order of execution."""
 
     current: int
     migrations: tuple[str, ...]
@@ -78,14 +81,14 @@ class Moved:
 
 
 async def up(conn: asyncpg.Connection, schema: Schema | None = None) -> Moved:
-    """Apply what is pending and load the functions, if anything changed at all."""
+    """Apply the pending migrations and load the functions, if anything changed."""
     schema = schema or packaged()
     async with _alone(conn):
         await version.make_tables(conn)
         status = await version.status(conn, schema)
         version.refuse_foreign(status)
         if status.is_current:
-            await _grant_rights(conn)  # the tenants' role may have been made since
+            await _grant_rights(conn)  # the tenants' role may have been created since
             return Moved(status.current, ())
         pending = schema.migrations[status.current :]
         loading = objects.Loading(conn, schema.functions)
@@ -103,7 +106,7 @@ async def up(conn: asyncpg.Connection, schema: Schema | None = None) -> Moved:
                     migration.checksum,
                 )
             await loading.end()
-            # Partitions for the first days; later ones are made by upkeep.
+            # Partitions for the first days; upkeep creates later ones.
             if await conn.fetchval(
                 "select to_regprocedure('penstock.make_partitions()') is not null"
             ):
@@ -117,7 +120,7 @@ async def up(conn: asyncpg.Connection, schema: Schema | None = None) -> Moved:
 
 
 async def _in_turn(conn: asyncpg.Connection, change: Callable[[], Awaitable[None]]) -> None:
-    """Do it when nobody is in the way for long; until then let everyone else go first."""
+    """Make the change when no session blocks it for long; until then release all locks."""
     patience = time.monotonic() + PATIENCE_SECONDS
     while True:
         try:
@@ -128,7 +131,7 @@ async def _in_turn(conn: asyncpg.Connection, change: Callable[[], Awaitable[None
             cause = error.__cause__ if isinstance(error, MigrationFailed) else error
             if not isinstance(cause, _IN_THE_WAY) or time.monotonic() > patience:
                 raise
-            await asyncio.sleep(PAUSE_SECONDS)  # all that was locked is free again
+            await asyncio.sleep(PAUSE_SECONDS)  # without any locks
         else:
             return
 
@@ -163,21 +166,21 @@ async def down(
                     "delete from penstock.migration where number = $1", migration.number
                 )
             if target == 0:
-                # Not CASCADE: what is still there is somebody's, and they should hear of it.
+                # Not CASCADE: objects that are left belong to a user, who must get an error.
                 await conn.execute("drop table penstock.migration, penstock.schema_info")
                 await conn.execute("drop schema penstock")
     except Unavailable:
-        raise  # whether it was committed is not known: the file may be the only copy
+        raise  # it is not known whether it was committed: the file may be the only copy
     except PenstockError:
         if export is not None and exported is not None:
-            export.unlink(missing_ok=True)  # noqa: ASYNC240  # else the jobs come in twice
+            export.unlink(missing_ok=True)  # noqa: ASYNC240  # otherwise the jobs could be imported twice
         raise
     return Moved(target, tuple(map(str, undone)), jobs_exported=exported)
 
 
 @asynccontextmanager
 async def _alone(conn: asyncpg.Connection) -> AsyncIterator[None]:
-    """One transaction, one migrator at a time, and no name found by luck of the search path."""
+    """Run one transaction, as the only migration, with a search path of our own."""
     with translated():
         try:
             async with conn.transaction():
@@ -186,7 +189,7 @@ async def _alone(conn: asyncpg.Connection) -> AsyncIterator[None]:
                     await conn.execute("select pg_advisory_xact_lock($1)", LOCK_KEY)
                 except asyncpg.LockNotAvailableError:
                     raise Conflict(
-                        "Another migration is at work on this database; try again when it is done.",
+                        "Another migration is running on this database; try again after it.",
                         code="migration_in_progress",
                     ) from None
                 await conn.execute(f"set local lock_timeout = '{TABLE_WAIT}'")
@@ -194,12 +197,12 @@ async def _alone(conn: asyncpg.Connection) -> AsyncIterator[None]:
                 yield
         except asyncpg.PostgresError as error:
             if (error.sqlstate or "").startswith(("PS", "08", "57P")):
-                raise  # refused by a function, or the server is gone: translated above
+                raise  # refused by a function, or the connection was lost: translated above
             raise MigrationFailed(explained(error)) from error
 
 
 async def _grant_rights(conn: asyncpg.Connection) -> None:
-    """What tenants may look at; nothing, where this role may not make theirs."""
+    """Grant tenants their rights, if the connected role may do that."""
     if await conn.fetchval(
         "select to_regprocedure('penstock.grant_rights()') is not null"
         " and pg_has_role(nspowner, 'usage') from pg_namespace where nspname = 'penstock'"
@@ -208,7 +211,7 @@ async def _grant_rights(conn: asyncpg.Connection) -> None:
 
 
 async def _withdraw_rights(conn: asyncpg.Connection) -> None:
-    """Nothing for tenants: a way down may take the policies that hold them back."""
+    """Revoke all rights of tenants: a way down may drop the policies that restrict them."""
     if await conn.fetchval("select to_regrole($1) is not null", TENANT):
         await conn.execute(f"revoke all on all tables in schema penstock from {TENANT}")
         await conn.execute(f"revoke all on schema penstock from {TENANT}")
@@ -217,13 +220,13 @@ async def _withdraw_rights(conn: asyncpg.Connection) -> None:
 def _refuse_odd_target(target: int, current: int, export: Path | None) -> None:
     if not 0 <= target <= current:
         raise Invalid(
-            f"--to is {target}; it may be 0 to {current}, where this database is",
+            f"--to is {target}; it may be 0 to {current}, the number of this database",
             code="invalid_target",
             field="to",
         )
     if export is not None and target > 0:
         raise Invalid(
-            f"--export is for going to 0; going down to {target} keeps the jobs",
+            f"--export needs --to 0; migrating down to {target} keeps the jobs",
             code="invalid_export",
             field="export",
         )

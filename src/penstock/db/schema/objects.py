@@ -1,6 +1,6 @@
-"""Functions, views and triggers of the schema: load them from their files, drop what is left over.
+"""Load the functions, views and triggers of the schema from their files; drop all others.
 
-migrations.py says why it is done this way.
+migrations.py explains why.
 """
 
 import re
@@ -16,8 +16,8 @@ _VIEW = re.compile(r"create\s+or\s+replace\s+view\s+penstock\.(\w+)")
 _TRIGGER = re.compile(r"create\s+or\s+replace\s+trigger\s")
 _CREATES = re.compile(r"create\s+or\s+replace\s+(?:function|procedure|view)\s+penstock\.(\w+)")
 
-# Everything in the schema that files own. `location` is where the catalogue keeps the definition:
-# replacing one always writes a new row there, so an unmoved row is a definition no file has.
+# Everything in the schema that files define. `location` is the position of the definition's row in
+# the catalogue: replacing an object writes a new row, so an unmoved row is in no file.
 _OWNED = """
 select 'routine' as kind, p.oid, p.oid::regprocedure::text as name, p.proname as plain,
        p.ctid::text as location
@@ -30,7 +30,7 @@ join pg_rewrite r on r.ev_class = c.oid and r.rulename = '_RETURN'
 where c.relnamespace = to_regnamespace('penstock') and c.relkind = 'v'
 """
 
-# Of two with one name, ours and the one beside it.
+# Views of the schema that equal the temporary view with the same name.
 _SAME_VIEWS = """
 select c.relname as name
 from pg_class c
@@ -49,7 +49,7 @@ where c.relnamespace = to_regnamespace('penstock')
   and not t.tgisinternal and t.tgparentid = 0 and t.tgenabled = 'O'
 """
 
-# Who may call a routine that goes, and those of its name that stay.
+# The roles that may call a routine to be dropped, and the remaining routines with its name.
 _HEIRS = """
 select heir.oid::regprocedure::text as name, quote_ident(r.rolname) as role
 from pg_proc gone
@@ -70,11 +70,11 @@ where t.tgfoid = any ($1::oid[]) and not t.tgisinternal and t.tgparentid = 0
 
 
 class Loading:
-    """The functions, views and triggers of the schema become those of `scripts`, in two steps.
+    """Replaces the functions, views and triggers of the schema by those of `scripts`, in two steps.
 
-    `begin` touches no table, so nobody waits for it. `end` holds what it changes until the commit:
-    it is short, and views and triggers that are as they should be are left alone, since replacing
-    one stops everyone who uses its table.
+    `begin` touches no table, so it blocks no session. `end` locks the objects that it changes until
+    the commit. So it is short, and it leaves unchanged views and triggers alone, because replacing
+    one blocks all sessions that use its table.
     """
 
     def __init__(self, conn: asyncpg.Connection, scripts: Sequence[Script]) -> None:
@@ -85,9 +85,9 @@ class Loading:
         self._loaded: set[Statement] = set()
 
     async def begin(self) -> None:
-        """Load what fits the tables as they are; the rest is left to `end`."""
+        """Load the routines that fit the present tables; `end` loads the rest."""
         self._before = await self._definitions()
-        # Without looking into bodies, since they name one another, and tables, in any order.
+        # Bodies are not checked yet: they name each other, and tables, in any order.
         await self._conn.execute("set local check_function_bodies = off")
         for _, statement in self._routines:
             with suppress(asyncpg.PostgresError):
@@ -96,9 +96,9 @@ class Loading:
                     self._loaded.add(statement)
 
     async def end(self) -> None:
-        """Load what is left, drop what no file has, and look into the bodies.
+        """Load the rest, drop objects that no file defines, and check the bodies.
 
-        Where it fails and is undone, it may be called again.
+        If it fails and is rolled back, it may be called again.
         """
         conn = self._conn
         before = await self._definitions() if self._before is None else self._before
@@ -107,26 +107,30 @@ class Loading:
         left = [each for each in self._all if each[1] not in self._loaded | kept]
         if await _replace_all(conn, left):
             kept = set()
-            # Makes again what had to go for a changed signature.
+            # Create again the objects that were dropped for a changed signature.
             if await _replace_all(conn, self._all):
                 await _replace_all(conn, self._all)
-        # Before bodies are looked into: beside its successor with one more argument, an older
-        # function makes every call of the two ambiguous.
+        # Before bodies are checked: an older function beside its successor with one more argument
+        # makes every call ambiguous.
         views = {named[1] for statement in kept if (named := _VIEW.match(statement.text))}
         owned = [row for row in await conn.fetch(_OWNED) if row["plain"] not in views]
         over = [row for row in owned if (row["oid"], row["location"]) in before]
-        # Who was granted a function may call its successor, or an upgrade would stop him.
+        # A role that may call a function may call its successor; else an upgrade would stop it.
         for heir in await conn.fetch(_HEIRS, [row["oid"] for row in over]):
             await conn.execute(f"grant execute on routine {heir['name']} to {heir['role']}")
         await _drop(conn, over)
         await conn.execute("set local check_function_bodies = on")
         await conn.execute("set local plpgsql.extra_errors = 'shadowed_variables'")
         await self._check_bodies()
-        # Functions are executable by everyone unless told otherwise.
+        # By default every role may execute a function.
         await conn.execute("revoke all on all routines in schema penstock from public")
 
     async def _check_bodies(self) -> None:
-        """Now that all are there. At once, since others wait; one by one to say where it fails."""
+        """Check the bodies of all routines.
+
+        All in one statement, because other sessions wait; after an error one by one, to report the
+        file and line.
+        """
         try:
             async with self._conn.transaction():
                 await self._conn.execute(_at_once(s for _, s in self._routines))
@@ -139,12 +143,12 @@ class Loading:
 
 
 async def drop_all(conn: asyncpg.Connection) -> None:
-    """Leave tables only."""
+    """Drop all routines, views and triggers; keep the tables."""
     await _drop(conn, await conn.fetch(_OWNED))
 
 
 async def _unchanged(conn: asyncpg.Connection, statements: Iterable[Statement]) -> set[Statement]:
-    """Which views and triggers are there already as these statements would make them."""
+    """Return the statements whose views and triggers exist and are identical."""
     views = {
         named[1]: statement for statement in statements if (named := _VIEW.match(statement.text))
     }
@@ -157,14 +161,14 @@ async def _unchanged(conn: asyncpg.Connection, statements: Iterable[Statement]) 
         Statement(_VIEW.sub(rf"create temporary view {name}", statement.text), statement.line)
         for name, statement in views.items()
     ]
-    # Made a second time beside the first, since only Postgres knows how it would write it down.
+    # Each view is created a second time, because only Postgres knows the text it would store.
     beside = conn.transaction()
     await beside.start()
     try:
         await conn.execute(_at_once(beside_them))
         same = {views[row["name"]] for row in await conn.fetch(_SAME_VIEWS)}
     except asyncpg.PostgresError:
-        same = set()  # one is new, or may not be made here: all are replaced
+        same = set()  # a view is new, or temporary views are forbidden: replace all
     finally:
         await beside.rollback()
     there = [_plain(row["text"]) for row in await conn.fetch(_TRIGGERS)]
@@ -176,7 +180,7 @@ def _at_once(statements: Iterable[Statement]) -> str:
 
 
 def _plain(trigger: str) -> tuple[str, tuple[str, ...]]:
-    """A statement without what Postgres does not keep of it; what is quoted, as it stands."""
+    """Normalise a statement like Postgres does; quoted parts stay unchanged."""
     words = " ".join(trigger.lower().replace("or replace ", "", 1).rstrip(";").split())
     return words, tuple(re.findall(r"'[^']*'", trigger))
 
@@ -184,13 +188,16 @@ def _plain(trigger: str) -> tuple[str, tuple[str, ...]]:
 async def _replace_all(
     conn: asyncpg.Connection, statements: Iterable[tuple[Script, Statement]]
 ) -> bool:
-    """Run every statement; whether any of them had to clear its way."""
+    """Run every statement; return whether any of them dropped other objects first."""
     cleared = [await _replace(conn, script, statement) for script, statement in statements]
     return any(cleared)
 
 
 async def _replace(conn: asyncpg.Connection, script: Script, statement: Statement) -> bool:
-    """Run one statement; where a changed signature forbids replacing, clear the way first."""
+    """Run one statement; if a changed signature prevents replacing, drop the old object first.
+
+    Returns whether it dropped objects.
+    """
     try:
         try:
             async with conn.transaction():
@@ -199,7 +206,7 @@ async def _replace(conn: asyncpg.Connection, script: Script, statement: Statemen
             named = _CREATES.match(statement.text)
             if named is None:
                 raise
-            # With all views, for one of them may read what has to go.
+            # With all views, because a view may depend on the object.
             in_the_way = [
                 row
                 for row in await conn.fetch(_OWNED)
@@ -214,12 +221,12 @@ async def _replace(conn: asyncpg.Connection, script: Script, statement: Statemen
 
 
 async def _drop(conn: asyncpg.Connection, rows: list[asyncpg.Record]) -> None:
-    """Drop these without CASCADE: a user's own view on one of ours must stop us, not vanish."""
+    """Drop objects without CASCADE: a user's view on one must cause an error, not be dropped."""
     views = [row["name"] for row in rows if row["kind"] == "view"]
     routines = [row for row in rows if row["kind"] == "routine"]
     for trigger in await conn.fetch(_TRIGGERS_OF, [row["oid"] for row in routines]):
         await conn.execute(f"drop trigger {trigger['name']} on {trigger['relation']}")
-    # In one statement each, since they may refer to one another.
+    # One statement for all of a type, because they may refer to each other.
     if views:
         await conn.execute(f"drop view {', '.join(views)}")
     if routines:

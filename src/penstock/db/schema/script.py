@@ -1,7 +1,7 @@
-"""Run an SQL file statement by statement, so that an error can say its file and line.
+"""Run an SQL file statement by statement, so that an error names its file and line.
 
-Postgres gives a position only for errors it finds while parsing. "Already exists" and "violates
-constraint" come without one; knowing which statement was running is then the only clue.
+Postgres reports a position only for errors that it finds while parsing. "Already exists" and
+"violates constraint" come without one; then only the running statement shows the line.
 """
 
 import re
@@ -13,9 +13,9 @@ import asyncpg
 
 from penstock.errors import MigrationFailed
 
-# Whatever may hold a semicolon that ends nothing: comments, strings, names, dollar-quoted bodies.
-# Not known: nested block comments, and bodies of BEGIN ATOMIC (which would bind names early and
-# tie tables to functions). Cut wrongly, such a file does not load at all.
+# Tokens that may contain a semicolon that ends no statement: comments, strings, names and
+# dollar-quoted bodies. Not supported: nested block comments, and bodies of BEGIN ATOMIC (which bind
+# names early and make functions depend on tables). Such a file is split wrongly and fails to load.
 _TOKEN = re.compile(
     r"""
       --[^\n]*
@@ -32,7 +32,7 @@ _BLANK = re.compile(r"(?:\s+|--[^\n]*|/\*.*?\*/)*", re.DOTALL)
 
 
 class Statement(NamedTuple):
-    """One statement and the line of the file it begins on."""
+    """One statement, and the line of the file on which it begins."""
 
     text: str
     line: int
@@ -40,7 +40,7 @@ class Statement(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Script:
-    """An SQL file: its name for people, and what it says."""
+    """An SQL file: its name for messages, and its text."""
 
     name: str
     text: str
@@ -68,7 +68,7 @@ class Script:
             raise self.failure(statement, error) from error
 
     def failure(self, statement: Statement, error: asyncpg.PostgresError) -> MigrationFailed:
-        """What to tell people about an error in this statement."""
+        """Return the error with file and line for an error of Postgres in this statement."""
         line = statement.line
         if error.position:
             line += statement.text.count("\n", 0, int(error.position) - 1)
@@ -81,14 +81,14 @@ def _blank_end(text: str, start: int) -> int:
 
 
 def explained(error: asyncpg.PostgresError) -> str:
-    """Postgres's own words with detail and hint, and what to do where we know better."""
+    """Return Postgres's message with detail and hint, or a better hint for known errors."""
     sentences = [error.message, error.detail, error.hint]
     match error:
         case asyncpg.DependentObjectsStillExistError():
-            # Its hint is CASCADE, which would take somebody's own objects along.
-            sentences[2] = "What depends on it is not ours: move or drop it, and try again."
+            # Its hint is CASCADE, which would drop a user's own objects.
+            sentences[2] = "The dependent objects are not Penstock's: move or drop them, and retry."
         case asyncpg.LockNotAvailableError():
-            sentences.append("A long transaction is in the way; end it and try again.")
+            sentences.append("A long transaction holds the lock; end it and try again.")
         case asyncpg.InsufficientPrivilegeError():
             sentences.append("Migrate as the owner of the database or of the schema penstock.")
     return " ".join(_sentence(part) for part in sentences if part)

@@ -1,6 +1,6 @@
-"""Carry live jobs out of a database and into another, as JSON lines.
+"""Export live jobs of a database as JSON lines, and import them into another.
 
-What a line holds is decided in sql/functions/maintenance/export.sql; here it is only moved.
+sql/functions/maintenance/export.sql defines the content of a line; this module reads and writes it.
 """
 
 import os
@@ -20,13 +20,13 @@ _AT_ONCE = 500
 
 
 async def empty(conn: asyncpg.Connection, export: Path | None) -> int | None:
-    """Before the tables go: make sure that no live job goes with them unseen.
+    """Before the tables are dropped, export the live jobs, or refuse if there are any.
 
-    Runs inside the transaction that drops the tables. Returns how many jobs were written.
+    Runs inside the transaction that drops the tables. Returns how many jobs were exported.
     """
     if await conn.fetchval("select to_regclass('penstock.job') is null"):
         return None
-    # From here to the end nobody submits, or a job accepted after the look would be lost.
+    # Block submits until the end: a job accepted after the count or export would be lost.
     await conn.execute("lock table penstock.job in access exclusive mode")
     if export is not None:
         return await _export(conn, export)
@@ -58,14 +58,14 @@ async def _export(conn: asyncpg.Connection, path: Path) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Imported:
-    """How many jobs of a file came in, and how many were there already."""
+    """How many jobs of a file were imported, and how many existed already."""
 
     imported: int
     known: int
 
 
 async def import_jobs(conn: asyncpg.Connection, path: Path) -> Imported:
-    """Bring every job of the file back, or none when a line is wrong."""
+    """Import every job of the file, or none if a line is invalid."""
     read = new = 0
     with translated():
         async with conn.transaction():
@@ -74,7 +74,7 @@ async def import_jobs(conn: asyncpg.Connection, path: Path) -> Imported:
                 try:
                     new += await conn.fetchval("select penstock.import_job($1::text::jsonb)", line)
                 except asyncpg.PostgresError as error:
-                    # Data (22) that is no job, or a job that is refused; else it is not the line's.
+                    # Invalid data (22), or a refused job; other errors are not the line's fault.
                     if not (error.sqlstate or "").startswith(("22", "PS")):
                         raise
                     raise Invalid(
@@ -87,10 +87,10 @@ async def import_jobs(conn: asyncpg.Connection, path: Path) -> Imported:
 
 @contextmanager
 def _new_file(path: Path) -> Iterator[TextIO]:
-    """A file that is durable at the end, or not there at all."""
+    """Create a file that is durable at the end of the block, or does not exist."""
     try:
-        # Never over an earlier export, which may be the only copy of its jobs. For the owner's
-        # eyes alone, since payloads are personal.
+        # Never overwrite an earlier export, which may be the only copy of its jobs. Only the owner
+        # may read it, because payloads are personal.
         number = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     except FileExistsError:
         raise Invalid(
@@ -106,7 +106,7 @@ def _new_file(path: Path) -> Iterator[TextIO]:
         sync_folder(path.parent)
     except BaseException as error:
         path.unlink(missing_ok=True)
-        # A lost connection is an OSError too, and not the file's fault.
+        # A lost connection is an OSError, too, but not the file's fault.
         if isinstance(error, OSError) and not isinstance(error, ConnectionError | TimeoutError):
             raise _not_written(path, error) from error
         raise

@@ -1,6 +1,6 @@
-"""Where a database's schema stands, and which programs it serves: its own, and the one before.
+"""The version of a database's schema, and the programs that it serves: its own and the one before.
 
-The two tables that say so are the migration runner's; migrations.py has the rules.
+The migration runner owns the two tables of this module; migrations.py has the rules.
 """
 
 import json
@@ -34,29 +34,29 @@ create table if not exists penstock.schema_info (
 insert into penstock.schema_info default values on conflict do nothing;
 """
 OTHER_TABLES = (
-    "The tables of this database were made by another edition of migration 0001 than this program"
-    " has, and no migration leads from one to the other. Run `penstock migrate down --to 0"
-    " --export FILE` with the program that made them: it writes the live jobs to FILE and removes"
-    " the schema, with finished jobs, credits and keys. Then run `penstock migrate up` and"
+    "The tables of this database were created by another edition of migration 0001 than this"
+    " program has, and no migration converts them. Run `penstock migrate down --to 0"
+    " --export FILE` with the program that created them: it writes the live jobs to FILE and"
+    " removes the schema, with finished jobs, credits and keys. Then run `penstock migrate up` and"
     " `penstock import FILE` with this program."
 )
 
 
 @dataclass(frozen=True, slots=True)
 class Status:
-    """Where a database stands, next to what this program wants."""
+    """The version of a database's schema, compared with the one that this program needs."""
 
     current: int
     wanted: int
-    pending: tuple[str, ...]  # what `up` would apply
-    changed: tuple[str, ...]  # applied, and edited since
+    pending: tuple[str, ...]  # migrations that `up` would apply
+    changed: tuple[str, ...]  # migrations that were edited after they were applied
     functions_current: bool
-    is_previous: bool = False  # this program's schema was replaced by the one that is there
-    other_tables: bool = False  # made by another 0001: no migration leads to this program's
+    is_previous: bool = False  # the last `up` replaced this program's schema
+    other_tables: bool = False  # created by another 0001: no migration converts them
 
     @property
     def is_current(self) -> bool:
-        """Whether the database is as this program wants it."""
+        """Whether the schema is exactly the one that this program needs."""
         return self.current == self.wanted and self.functions_current and not self.changed
 
     @property
@@ -66,19 +66,19 @@ class Status:
 
     @property
     def difference(self) -> str | None:
-        """In which way the schema is newer than this program, which is still served."""
+        """How the schema differs from that of this older program, if it is still served."""
         if self.is_current or not self.is_previous:
             return None
         newer = (
             "with functions newer than this program"
             if self.current == self.wanted
-            else f"newer than this program, which wants {self.wanted}"
+            else f"newer than this program, which needs {self.wanted}"
         )
         return f"the schema is at migration {self.current}, {newer}"
 
 
 async def status(conn: asyncpg.Connection, schema: Schema | None = None) -> Status:
-    """Read where the database stands; changes nothing, and needs no schema to be there."""
+    """Read the version of the schema, which may be missing; change nothing."""
     schema = schema or packaged()
     with translated():
         applied, info = await _read(conn)
@@ -97,21 +97,21 @@ async def status(conn: asyncpg.Connection, schema: Schema | None = None) -> Stat
 
 
 async def admit(conn: asyncpg.Connection, schema: Schema | None = None) -> None:
-    """`require_served` for a program that starts: one line in the log where it is an old one."""
+    """Call `require_served` for a program that starts; log a line if the program is old."""
     served = await require_served(conn, schema)
     if served.difference:
         _log.warning("%s: fine during an upgrade, replace this program soon", served.difference)
 
 
 async def require_served(conn: asyncpg.Connection, schema: Schema | None = None) -> Status:
-    """Refuse a database this program cannot work on, and say what to do."""
+    """Refuse a database that does not serve this program, and say what to do."""
     state = await status(conn, schema)
     refuse_unserved(state)
     return state
 
 
 def refuse_unserved(state: Status) -> None:
-    """`require_served` of a status that was read already."""
+    """Do the same as `require_served` for a status that was read before."""
     if state.is_served:
         return
     refuse_foreign(state)
@@ -123,32 +123,32 @@ def refuse_unserved(state: Status) -> None:
             f" and this program needs {state.wanted}"
         )
     else:
-        reason = "The functions in the database are not those of this program"
+        reason = "The functions in the database are not the ones that this program needs"
     raise SchemaMismatch(f"{reason}: run `penstock migrate up`.")
 
 
 def refuse_foreign(state: Status, *, edited_too: bool = True) -> None:
-    """Refuse a schema that this program's migrations have not made."""
+    """Refuse a schema that this program's migrations did not create."""
     if state.other_tables:
         raise SchemaMismatch(OTHER_TABLES)
     if state.current > state.wanted:
         raise SchemaMismatch(
             f"The database's schema is at migration {state.current}, newer than this program,"
-            f" which knows {state.wanted}. Upgrade penstock here, or take the schema back with the"
-            f" newer program: `penstock migrate down --to {state.wanted}`."
+            f" which knows {state.wanted}. Upgrade penstock here, or migrate the schema down with"
+            f" the newer program: `penstock migrate down --to {state.wanted}`."
         )
     if state.changed and edited_too:
         raise SchemaMismatch(
             f"{', '.join(state.changed)} was edited after it was applied to this database."
-            " Put the file back and write the change as a new migration; where the jobs may go,"
-            " `penstock migrate down --to 0` and `penstock migrate up` start afresh."
+            " Restore the file and write the change as a new migration; if the jobs may be lost,"
+            " run `penstock migrate down --to 0` and `penstock migrate up` instead."
         )
 
 
 async def make_tables(conn: asyncpg.Connection) -> None:
-    """Make the schema and the runner's own tables where they are missing."""
-    # Asked first: `create schema if not exists` needs CREATE on the database even when it exists,
-    # and an owner of a ready-made schema may not have it.
+    """Create the schema and the runner's own tables if they are missing."""
+    # Checked first: `create schema if not exists` needs CREATE on the database even if the schema
+    # exists, and the owner of an existing schema may lack that right.
     if await conn.fetchval("select to_regnamespace('penstock') is null"):
         await conn.execute("create schema penstock")
     if await conn.fetchval("select to_regclass('penstock.schema_info') is null"):
@@ -156,18 +156,19 @@ async def make_tables(conn: asyncpg.Connection) -> None:
 
 
 async def _read(conn: asyncpg.Connection) -> tuple[dict[int, str], dict[str, Any]]:
-    """Checksums of applied migrations by number, and the row about the functions."""
+    """Read the checksums of applied migrations by number, and the row about the functions."""
     if await conn.fetchval("select to_regclass('penstock.schema_info') is null"):
         return {}, {}
     rows = await conn.fetch("select number, checksum from penstock.migration")
-    # In a type that stays the same when columns are added: sessions keep their plan.
+    # As JSON, a type that stays the same when columns are added, because sessions cache the plan.
     info = await conn.fetchval("select to_jsonb(i)::text from penstock.schema_info i")
     return {row["number"]: row["checksum"] for row in rows}, json.loads(info or "{}")
 
 
 async def note(conn: asyncpg.Connection, previous: int, functions_checksum: str | None) -> None:
-    """Which functions are there now, and whom they follow; on the way down or back, nobody."""
-    # Last of all: it stops those who ask whether they are served.
+    """Record the loaded functions and the version they replace (0: none, on a way down or back)."""
+    # The last statement of a migration: its lock blocks programs that check whether they are
+    # served.
     await conn.execute(
         "update penstock.schema_info set functions_checksum = $2::text,"
         " functions_loaded_at = case when $2::text is not null then now() end,"

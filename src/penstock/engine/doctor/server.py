@@ -9,7 +9,7 @@ from typing import Any
 import asyncpg
 
 from penstock.db.adapters.caller_connection import Fetch
-from penstock.db.connections.display_address import place
+from penstock.db.connections.display_address import display_address
 from penstock.db.connections.pooler import is_pooled
 from penstock.engine.doctor.finding import Finding, Level, Problem, count, judge
 from penstock.errors import PenstockError
@@ -47,7 +47,7 @@ async def connection(fetch: Fetch, dsn: str) -> Finding:
         trips.append(time.perf_counter() - begun)
     # begin, the query itself (two messages), commit
     trip_ms = min(trips) * 1000 / 4
-    message = f"{place(dsn)} answers in {trip_ms:.1f} ms"
+    message = f"{display_address(dsn)} answers in {trip_ms:.1f} ms"
     advice = "Run workers nearer to the database: each job makes several queries."
     return judge("connection", [Problem(trip_ms > SLOW_MS, "warning", message, advice)], message)
 

@@ -13,7 +13,7 @@ import typer
 from penstock.cli.commands.run.serve import PORT, Host, Port, require_extra, require_kinds
 from penstock.cli.output.console import DEMO, Json, answer, print_error, settings
 from penstock.db.connections.connect import open_connection
-from penstock.db.connections.display_address import place
+from penstock.db.connections.display_address import display_address
 from penstock.db.embedded.database import make_home
 from penstock.db.schema import migrations
 
@@ -221,7 +221,7 @@ def _greet(  # noqa: PLR0913  # all named
         "url": url,
         "login": login,
         "docs": f"{url}/docs",
-        "database": place(dsn),
+        "database": display_address(dsn),
         "kinds": kinds,
     }
     more = {
@@ -247,7 +247,7 @@ def _greet(  # noqa: PLR0913  # all named
         f"API and worker at {url}, documentation at {url}/docs.",
         *([f"The systems: {systems}."] if sites else []),
         *([f"The five systems of the demo do not run: {why}."] if why else []),
-        f"The database: {place(dsn)}. Kinds of job: {', '.join(kinds)}.",
+        f"The database: {display_address(dsn)}. Kinds of job: {', '.join(kinds)}.",
         *([find_home] if home else []),
         f"The operator's key: {key}",
         "Try:",

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from penstock.cli.output.console import Json, answer
-from penstock.db.connections.display_address import place
+from penstock.db.connections.display_address import display_address
 from penstock.errors import Misconfigured
 
 if TYPE_CHECKING:
@@ -116,7 +116,7 @@ def require_kinds(app: "Penstock", purpose: str = "to run") -> None:
 
 def _greet(url: str, dsn: str | None, processes: int, *, worker: bool, as_json: bool) -> None:
     """Print the address, when the server accepts requests."""
-    where = None if dsn is None else place(dsn)
+    where = None if dsn is None else display_address(dsn)
     known = {"url": url, "docs": f"{url}/docs", "processes": processes, "worker": worker}
     number = "" if processes == 1 else f", {processes} processes"
     beside = ", with a worker" if worker else ""

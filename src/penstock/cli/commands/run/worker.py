@@ -12,7 +12,7 @@ from penstock.base.wording import count
 from penstock.cli.commands.run.serve import require_kinds
 from penstock.cli.output.console import Json, answer, print_error
 from penstock.cli.serving.loop import BY_SIGNAL, run_loop, stop_signals
-from penstock.db.connections.display_address import place
+from penstock.db.connections.display_address import display_address
 
 if TYPE_CHECKING:
     from penstock.client.app import Penstock
@@ -163,7 +163,7 @@ def _queues(app: "Penstock") -> tuple[str, ...]:
 
 
 def _greet(options: "Options", queues: tuple[str, ...], dsn: str, *, as_json: bool) -> None:
-    where = place(dsn)
+    where = display_address(dsn)
     answer(
         {"worker": options.name, "queues": queues, "database": where},
         lambda _: f"Worker {options.name} serves {', '.join(queues)} at {where}.",
