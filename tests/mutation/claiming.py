@@ -226,7 +226,7 @@ async def what_has_expired_is_not_started(s: Scene) -> None:
     beside=[
         "_hold_plain: in time",
         Edit(
-            "claim_jobs", "expire_jobs(v_queue.id, 1000) = 1000", "expire_jobs(v_queue.id, 1) = 1"
+            "claim_jobs", "expire_jobs(v_id, 1000) = 1000", "expire_jobs(v_id, 1) = 1"
         ),
     ],
 )
