@@ -55,7 +55,9 @@ async def test_a_job_that_was_started_meanwhile_was_the_next(
     second = await engine.jobs.submit(JOB, wake="q")
     assert (first.position, first.eta_seconds, second.position) == (1, 0, 2)
     assert await factory.claim(conn, worker) != []
-    read = await conn.fetchrow("select place, eta_seconds from penstock.read_submitted($1)", first.id)
+    read = await conn.fetchrow(
+        "select place, eta_seconds from penstock.read_submitted($1)", first.id
+    )
     assert read is not None
     assert tuple(read) == (1, 0)
 

@@ -225,9 +225,7 @@ async def what_has_expired_is_not_started(s: Scene) -> None:
     # A pass of one, so that two are too many for it.
     beside=[
         "_hold_plain: in time",
-        Edit(
-            "claim_jobs", "expire_jobs(v_id, 1000) = 1000", "expire_jobs(v_id, 1) = 1"
-        ),
+        Edit("claim_jobs", "expire_jobs(v_id, 1000) = 1000", "expire_jobs(v_id, 1) = 1"),
     ],
 )
 async def what_has_expired_is_not_started_when_there_is_more_of_it_than_a_pass_takes(
