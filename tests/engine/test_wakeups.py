@@ -45,6 +45,34 @@ async def test_its_answer_is_that_of_any_submit(
     assert await submitted(conn) == 3
 
 
+async def test_a_job_that_was_started_meanwhile_was_the_next(
+    engine: Engine, conn: asyncpg.Connection
+) -> None:
+    """Its place is read after the commit, and a worker may be faster."""
+    await factory.queue(conn)
+    worker = await factory.worker(conn)
+    first = await engine.jobs.submit(JOB, wake="q")
+    second = await engine.jobs.submit(JOB, wake="q")
+    assert (first.position, first.eta_seconds, second.position) == (1, 0, 2)
+    assert await factory.claim(conn, worker) != []
+    read = await conn.fetchrow(
+        "select place, eta_seconds from penstock.read_submitted($1)", first.id
+    )
+    assert read is not None
+    assert tuple(read) == (1, 0)
+
+
+async def test_a_role_that_may_not_read_the_place_submits_without_it(
+    stranger: str, conn: asyncpg.Connection
+) -> None:
+    await factory.queue(conn)
+    for routine in ("function penstock.submit_one", "procedure penstock.submit_waking"):
+        await conn.execute(f"grant execute on {routine} to {_role(stranger)}")
+    async with await Engine.open(stranger) as engine:
+        assert (await engine.jobs.submit(JOB, wake="q")).position is None
+    assert await submitted(conn) == 1
+
+
 async def test_a_role_that_may_not_call_it_submits_in_the_other_way(
     stranger: str, conn: asyncpg.Connection
 ) -> None:

@@ -225,9 +225,7 @@ async def an_expired_job_is_not_started(s: Scene) -> None:
     # A pass of one, so that two are too many for it.
     beside=[
         "_hold_plain: in time",
-        Edit(
-            "claim_jobs", "expire_jobs(v_queue.id, 1000) = 1000", "expire_jobs(v_queue.id, 1) = 1"
-        ),
+        Edit("claim_jobs", "expire_jobs(v_id, 1000) = 1000", "expire_jobs(v_id, 1) = 1"),
     ],
 )
 async def an_expired_job_is_not_started_when_one_pass_cannot_take_all(

@@ -144,7 +144,7 @@ async def a_small_payload_must_be_an_object_too(s: Scene) -> None:
 
 @catches(
     "_submit_plain: short",
-    replace=("octet_length(p_job.payload::text) <= 2 * v_setting.payload_max_depth", "true"),
+    replace=("octet_length(p_job.payload::text) <= 2 * v_plain.payload_max_depth", "true"),
 )
 async def a_small_payload_may_print_long(s: Scene) -> None:
     await factory.queue(s.conn)
