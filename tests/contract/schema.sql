@@ -514,9 +514,6 @@ CREATE FUNCTION penstock._fair_floor(p_queue integer) RETURNS bigint
 CREATE FUNCTION penstock._fair_step(p_weight integer) RETURNS bigint
     LANGUAGE sql IMMUTABLE PARALLEL SAFE;
 
-CREATE FUNCTION penstock._faults(p_jobs penstock.new_job[], p_now timestamp with time zone, p_own boolean) RETURNS TABLE(ordinal bigint, fault text)
-    LANGUAGE sql STABLE;
-
 CREATE FUNCTION penstock._final_error(p_final penstock.job_status, p_outcome text, p_error jsonb) RETURNS jsonb
     LANGUAGE sql IMMUTABLE PARALLEL SAFE;
 
@@ -667,6 +664,9 @@ CREATE TABLE penstock.setting (
 
 CREATE FUNCTION penstock._job_fault(p_job penstock.new_job, p_kind penstock.kind, p_now timestamp with time zone, p_setting penstock.setting, p_own boolean) RETURNS text
     LANGUAGE sql STABLE PARALLEL SAFE;
+
+CREATE FUNCTION penstock._job_faults(p_jobs penstock.new_job[], p_now timestamp with time zone, p_own boolean) RETURNS TABLE(ordinal bigint, fault text)
+    LANGUAGE sql STABLE;
 
 CREATE TABLE penstock.finished (
     id uuid NOT NULL,
@@ -951,7 +951,7 @@ CREATE FUNCTION penstock._price_fault(p_price jsonb, p_payload jsonb, OUT field 
 CREATE FUNCTION penstock._price_of(p_price jsonb, p_payload jsonb) RETURNS bigint
     LANGUAGE sql IMMUTABLE PARALLEL SAFE;
 
-CREATE FUNCTION penstock._prints_for_ever(p_value jsonb) RETURNS boolean
+CREATE FUNCTION penstock._prints_too_long(p_value jsonb) RETURNS boolean
     LANGUAGE sql STABLE PARALLEL SAFE;
 
 CREATE FUNCTION penstock._probe_wait(p_effect text, p_tries integer, p_retry_after interval, p_shared boolean DEFAULT true) RETURNS interval
@@ -1037,19 +1037,19 @@ CREATE FUNCTION penstock._refuse(p_status integer, p_code text, p_message text, 
     LANGUAGE plpgsql
     SET search_path TO 'pg_catalog', 'pg_temp';
 
-CREATE FUNCTION penstock._refuse_endless(p_payload jsonb) RETURNS void
-    LANGUAGE plpgsql STABLE
-    SET search_path TO 'pg_catalog', 'pg_temp';
-
-CREATE FUNCTION penstock._refuse_faults(p_jobs penstock.new_job[], p_now timestamp with time zone, p_own boolean) RETURNS void
-    LANGUAGE plpgsql
-    SET search_path TO 'pg_catalog', 'pg_temp';
-
 CREATE FUNCTION penstock._refuse_foreign_batch(p_id uuid, p_account text) RETURNS void
     LANGUAGE plpgsql STABLE
     SET search_path TO 'pg_catalog', 'pg_temp';
 
 CREATE FUNCTION penstock._refuse_foreign_job(p_id uuid, p_account text, p_topic text, p_only uuid) RETURNS void
+    LANGUAGE plpgsql STABLE
+    SET search_path TO 'pg_catalog', 'pg_temp';
+
+CREATE FUNCTION penstock._refuse_job_faults(p_jobs penstock.new_job[], p_now timestamp with time zone, p_own boolean) RETURNS void
+    LANGUAGE plpgsql
+    SET search_path TO 'pg_catalog', 'pg_temp';
+
+CREATE FUNCTION penstock._refuse_long_numbers(p_payload jsonb) RETURNS void
     LANGUAGE plpgsql STABLE
     SET search_path TO 'pg_catalog', 'pg_temp';
 
@@ -1210,7 +1210,7 @@ CREATE FUNCTION penstock._stopped_by(p_queue integer, p_now timestamp with time 
     LANGUAGE sql STABLE
     SET search_path TO 'pg_catalog', 'pg_temp';
 
-CREATE FUNCTION penstock._submit_jobs(p_jobs penstock.new_job[], p_batched boolean, p_one_request boolean DEFAULT false, p_own boolean DEFAULT false, p_retry_of uuid DEFAULT NULL::uuid, p_anew boolean DEFAULT true) RETURNS TABLE(ordinal bigint, id uuid, status penstock.job_status, deduplicated boolean, balance bigint, batch uuid)
+CREATE FUNCTION penstock._submit_jobs(p_jobs penstock.new_job[], p_batched boolean, p_one_request boolean DEFAULT false, p_own boolean DEFAULT false, p_retry_of uuid DEFAULT NULL::uuid, p_is_new boolean DEFAULT true) RETURNS TABLE(ordinal bigint, id uuid, status penstock.job_status, deduplicated boolean, balance bigint, batch uuid)
     LANGUAGE plpgsql
     SET search_path TO 'pg_catalog', 'pg_temp'
     SET work_mem TO '64MB'
@@ -1530,12 +1530,6 @@ CREATE FUNCTION penstock.find_dead_keys(p_ids text[]) RETURNS SETOF text
     LANGUAGE sql STABLE SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'pg_temp';
 
-CREATE FUNCTION penstock.find_ended_grants(p_sessions text[], p_accounts text[], p_issued timestamp with time zone[]) RETURNS SETOF bigint
-    LANGUAGE sql STABLE SECURITY DEFINER
-    SET search_path TO 'pg_catalog', 'pg_temp'
-    SET enable_seqscan TO 'off'
-    SET jit TO 'off';
-
 CREATE FUNCTION penstock.find_key(p_id text) RETURNS TABLE(id text, kind text, account text, secret_hash bytea, expires_at timestamp with time zone, revoked_at timestamp with time zone, is_over boolean, holder text)
     LANGUAGE sql STABLE SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'pg_temp';
@@ -1547,6 +1541,12 @@ CREATE FUNCTION penstock.find_recently_finished(p_topics text[], p_accounts text
     SET enable_seqscan TO 'off'
     SET enable_hashjoin TO 'off'
     SET enable_mergejoin TO 'off'
+    SET jit TO 'off';
+
+CREATE FUNCTION penstock.find_revoked_grants(p_sessions text[], p_accounts text[], p_issued timestamp with time zone[]) RETURNS SETOF bigint
+    LANGUAGE sql STABLE SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    SET enable_seqscan TO 'off'
     SET jit TO 'off';
 
 CREATE FUNCTION penstock.find_upload(p_upload uuid, p_account text DEFAULT NULL::text) RETURNS TABLE(id uuid, account text, content_type text, size bigint, sha256 bytea)
@@ -2006,7 +2006,7 @@ CREATE FUNCTION penstock.submit_jobs(jobs jsonb) RETURNS SETOF jsonb
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'pg_temp';
 
-CREATE FUNCTION penstock.submit_many(p_kinds text[], p_payloads jsonb[], p_accounts text[] DEFAULT NULL::text[], p_dedupe_keys text[] DEFAULT NULL::text[], p_topics text[] DEFAULT NULL::text[], p_priorities integer[] DEFAULT NULL::integer[], p_run_ats timestamp with time zone[] DEFAULT NULL::timestamp with time zone[], p_delays interval[] DEFAULT NULL::interval[], p_max_attempts integer[] DEFAULT NULL::integer[], p_timeouts interval[] DEFAULT NULL::interval[], p_expires interval[] DEFAULT NULL::interval[], p_metadata jsonb[] DEFAULT NULL::jsonb[], p_prices bigint[] DEFAULT NULL::bigint[], p_batched boolean DEFAULT false, p_one_request boolean DEFAULT false, p_retry_of uuid DEFAULT NULL::uuid, p_anew boolean DEFAULT true, p_webhook_urls text[] DEFAULT NULL::text[], p_own boolean DEFAULT false) RETURNS TABLE(ordinal bigint, id uuid, status penstock.job_status, deduplicated boolean, balance bigint, batch uuid)
+CREATE FUNCTION penstock.submit_many(p_kinds text[], p_payloads jsonb[], p_accounts text[] DEFAULT NULL::text[], p_dedupe_keys text[] DEFAULT NULL::text[], p_topics text[] DEFAULT NULL::text[], p_priorities integer[] DEFAULT NULL::integer[], p_run_ats timestamp with time zone[] DEFAULT NULL::timestamp with time zone[], p_delays interval[] DEFAULT NULL::interval[], p_max_attempts integer[] DEFAULT NULL::integer[], p_timeouts interval[] DEFAULT NULL::interval[], p_expires interval[] DEFAULT NULL::interval[], p_metadata jsonb[] DEFAULT NULL::jsonb[], p_prices bigint[] DEFAULT NULL::bigint[], p_batched boolean DEFAULT false, p_one_request boolean DEFAULT false, p_retry_of uuid DEFAULT NULL::uuid, p_is_new boolean DEFAULT true, p_webhook_urls text[] DEFAULT NULL::text[], p_own boolean DEFAULT false) RETURNS TABLE(ordinal bigint, id uuid, status penstock.job_status, deduplicated boolean, balance bigint, batch uuid)
     LANGUAGE sql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'pg_temp';
 
@@ -2161,7 +2161,7 @@ CREATE TABLE penstock.chunk_rest (
     data jsonb CONSTRAINT chunk_data_not_null NOT NULL
 );
 
-CREATE TABLE penstock.ended_session (
+CREATE TABLE penstock.closed_session (
     id text NOT NULL,
     expires_at timestamp with time zone NOT NULL
 );
@@ -2610,11 +2610,11 @@ ALTER TABLE ONLY penstock.chunk_rest
 ALTER TABLE ONLY penstock.circuit
     ADD CONSTRAINT circuit_pkey PRIMARY KEY (queue_id);
 
+ALTER TABLE ONLY penstock.closed_session
+    ADD CONSTRAINT closed_session_pkey PRIMARY KEY (id);
+
 ALTER TABLE ONLY penstock.delivery
     ADD CONSTRAINT delivery_pkey PRIMARY KEY (id);
-
-ALTER TABLE ONLY penstock.ended_session
-    ADD CONSTRAINT ended_session_pkey PRIMARY KEY (id);
 
 ALTER TABLE ONLY penstock.erasure
     ADD CONSTRAINT erasure_pkey PRIMARY KEY (id);
@@ -2722,13 +2722,15 @@ CREATE UNIQUE INDEX alert_raised_idx ON penstock.alert USING btree (queue_id) WH
 
 CREATE INDEX api_key_account_idx ON penstock.api_key USING btree (account_id) WHERE (account_id IS NOT NULL);
 
-CREATE INDEX attempt_ended_idx ON ONLY penstock.attempt USING brin (ended_at) WITH (pages_per_range='16', autosummarize='on');
+CREATE INDEX attempt_settled_idx ON ONLY penstock.attempt USING brin (ended_at) WITH (pages_per_range='16', autosummarize='on');
 
 CREATE INDEX attempt_rest_ended_at_idx ON penstock.attempt_rest USING brin (ended_at) WITH (pages_per_range='16', autosummarize='on');
 
 CREATE INDEX blocked_loop_began_idx ON penstock.blocked_loop USING btree (began_at);
 
 CREATE INDEX blocked_loop_open_idx ON penstock.blocked_loop USING btree (worker_id) WHERE (ended_at IS NULL);
+
+CREATE INDEX closed_session_expires_idx ON penstock.closed_session USING btree (expires_at);
 
 CREATE INDEX delivery_account_idx ON penstock.delivery USING btree (account_id, id);
 
@@ -2744,17 +2746,15 @@ CREATE INDEX delivery_open_idx ON penstock.delivery USING btree (id) WHERE (deli
 
 CREATE INDEX delivery_sending_idx ON penstock.delivery USING btree (host) WHERE (sending_until IS NOT NULL);
 
-CREATE INDEX ended_session_expires_idx ON penstock.ended_session USING btree (expires_at);
-
 CREATE INDEX erasure_at_idx ON penstock.erasure USING btree (at);
 
 CREATE INDEX finished_account_idx ON ONLY penstock.finished USING btree (account_id, id) WHERE (account_id <> 0);
 
 CREATE INDEX finished_batch_idx ON ONLY penstock.finished USING btree (batch_id, id) WHERE (batch_id IS NOT NULL);
 
-CREATE INDEX finished_ended_idx ON ONLY penstock.finished USING brin (finished_at) WITH (pages_per_range='16', autosummarize='on');
-
 CREATE INDEX finished_failed_idx ON ONLY penstock.finished USING btree (finished_at) WHERE (status = 'failed'::penstock.job_status);
+
+CREATE INDEX finished_time_idx ON ONLY penstock.finished USING brin (finished_at) WITH (pages_per_range='16', autosummarize='on');
 
 CREATE INDEX finished_topic_idx ON ONLY penstock.finished USING btree (topic, id) WHERE (topic IS NOT NULL);
 
@@ -2812,7 +2812,7 @@ CREATE INDEX upload_created_idx ON penstock.upload USING btree (created_at);
 
 CREATE INDEX worker_uncleared_idx ON penstock.worker USING btree (id) WHERE (cleared_at IS NULL);
 
-ALTER INDEX penstock.attempt_ended_idx ATTACH PARTITION penstock.attempt_rest_ended_at_idx;
+ALTER INDEX penstock.attempt_settled_idx ATTACH PARTITION penstock.attempt_rest_ended_at_idx;
 
 ALTER INDEX penstock.attempt_pkey ATTACH PARTITION penstock.attempt_rest_pkey;
 
