@@ -40,8 +40,8 @@ create or replace function penstock.submit_one(
   p_own boolean default false
 ) returns table (
   id uuid, status penstock.job_status, deduplicated boolean, replayed boolean,
-  place bigint, eta_seconds double precision, waiting_for text, balance bigint, batch uuid,
-  ids uuid[]
+  queue_position bigint, eta_seconds double precision, waiting_for text, balance bigint,
+  batch uuid, ids uuid[]
 )
 language plpgsql security definer set search_path = pg_catalog, pg_temp
   -- A session may have planned while the table was empty: it must not read the whole table later.
@@ -116,8 +116,8 @@ begin
   if replayed is null then
     deduplicated := false;
     if p_account is null and p_dedupe_key is null and p_price is null then
-      select s.id, s.status, s.place, s.eta_seconds, s.waiting_for, s.is_known
-      into id, status, place, eta_seconds, waiting_for, v_known
+      select s.id, s.status, s.queue_position, s.eta_seconds, s.waiting_for, s.is_known
+      into id, status, queue_position, eta_seconds, waiting_for, v_known
       from penstock._submit_plain(v_job) s;
     end if;
     if id is null then
@@ -166,13 +166,16 @@ begin
     end if;
   end if;
   if v_known is not true then
-    select w.simple, w.place, w.eta_seconds, w.waiting_for
-    into v_simple, place, eta_seconds, waiting_for
-    from penstock._waiting_if_simple(id, penstock.clock()) w;
+    select w.simple, w.queue_position, w.eta_seconds, w.waiting_for
+    into v_simple, queue_position, eta_seconds, waiting_for
+    from penstock._waiting_if_simple(id, penstock.clock())
+      w (simple, queue_position, eta_seconds, waiting_for);
   end if;
   if v_known is not true and v_simple is not true then
-    select w.place, w.eta_seconds, w.waiting_for into place, eta_seconds, waiting_for
-    from penstock.job j cross join lateral penstock._waiting(j, penstock._counted_at_submit()) w
+    select w.queue_position, w.eta_seconds, w.waiting_for
+    into queue_position, eta_seconds, waiting_for
+    from penstock.job j cross join lateral penstock._waiting(j, penstock._counted_at_submit())
+      w (queue_position, eta_seconds, waiting_for)
     where j.id = submit_one.id;
   end if;
   return next;
@@ -190,16 +193,16 @@ create or replace procedure penstock.submit_waking(
   p_priority integer, p_run_at timestamptz, p_delay interval, p_max_attempts integer,
   p_timeout interval, p_expires interval, p_metadata jsonb, p_key text, p_scope text, p_wake text,
   p_price bigint, p_webhook_url text, inout id uuid, inout status text,
-  inout deduplicated boolean, inout replayed boolean, inout place bigint,
+  inout deduplicated boolean, inout replayed boolean, inout queue_position bigint,
   inout eta_seconds double precision, inout balance bigint, inout batch uuid, inout ids text[]
 )
 language plpgsql
 as $$
 #variable_conflict use_column
 begin
-  select s.id, s.status, s.deduplicated, s.replayed, s.place, s.eta_seconds, s.balance, s.batch,
-    s.ids
-  into id, status, deduplicated, replayed, place, eta_seconds, balance, batch, ids
+  select s.id, s.status, s.deduplicated, s.replayed, s.queue_position, s.eta_seconds, s.balance,
+    s.batch, s.ids
+  into id, status, deduplicated, replayed, queue_position, eta_seconds, balance, batch, ids
   from penstock.submit_one(p_kind, p_payload, p_account, p_dedupe_key, p_topic, p_priority,
     p_run_at, p_delay, p_max_attempts, p_timeout, p_expires, p_metadata, p_key, p_scope, p_wake,
     p_price, p_webhook_url) s;

@@ -1,9 +1,9 @@
 -- Submits one job that names no account, no dedupe key and no price, if it is plain (insert.sql)
 -- and its values are valid; _submit_jobs would take twice as long. Otherwise id stays null, and
--- _submit_jobs accepts the job or says what is wrong. is_known: whether place, eta_seconds and
--- waiting_for are known, too.
+-- _submit_jobs accepts the job or says what is wrong. is_known: whether queue_position,
+-- eta_seconds and waiting_for are known, too.
 create or replace function penstock._submit_plain(
-  p_job penstock.new_job, out id uuid, out status penstock.job_status, out place bigint,
+  p_job penstock.new_job, out id uuid, out status penstock.job_status, out queue_position bigint,
   out eta_seconds double precision, out waiting_for text, out is_known boolean
 )
 language plpgsql set search_path = pg_catalog, pg_temp
@@ -58,7 +58,7 @@ begin
   select s.alive, s.handled into v_alive, v_handled
   from penstock._service(v_queue.name, p_job.kind, v_now) s;
   if status = 'queued' and not v_alive then
-    select 1 + nullif(count(*), penstock._counted_at_submit() + 1) into place from (
+    select 1 + nullif(count(*), penstock._counted_at_submit() + 1) into queue_position from (
       select from penstock.queue_kind k cross join lateral (
         select from penstock.job j
         where j.queue_id = v_queue.id and j.kind_id = k.kind_id and j.lane = -1
@@ -68,7 +68,7 @@ begin
       limit penstock._counted_at_submit() + 1) f;
     waiting_for := case when v_queue.paused_at is null then 'no_worker' else 'paused' end;
     is_known := not exists (select from penstock.lane l where l.queue_id = v_queue.id)
-      and (place is not null
+      and (queue_position is not null
         or not exists (select from penstock.snapshot s where s.queue_id = v_queue.id));
   elsif status = 'queued' and v_handled
     and v_queue.concurrency is null and v_queue.rate_count is null
@@ -80,7 +80,7 @@ begin
     and exists (
       select from penstock.circuit c where c.queue_id = v_queue.id and c.state = 'closed')
   then
-    place := 1;
+    queue_position := 1;
     eta_seconds := 0;
     is_known := true;
   end if;
