@@ -217,7 +217,7 @@ class Jobs(Statements):
         row = await self._submit(arguments, conn, early=wake is not None and conn is None)
         return Submitted(
             *(_uuid(row["id"]), STATUSES[row["status"]], row["deduplicated"], row["replayed"]),
-            *(row["place"], row["eta_seconds"], row["balance"], _uuid(row["batch"])),
+            *(row["queue_position"], row["eta_seconds"], row["balance"], _uuid(row["batch"])),
             tuple(UUID(job_id) for job_id in row["ids"] or ()),
         )
 
@@ -379,8 +379,8 @@ _ONE = _casts(
 )
 _MANY = _casts(("jsonb", *_FIRST.values(), "jsonb", "bigint"), 2, "[]")
 _SUBMIT = (
-    "select id, status::text, deduplicated, replayed, place, eta_seconds, balance, batch,"  # noqa: S608
-    f" cast(ids as text[]) as ids from penstock.submit_one({_ONE})"
+    "select id, status::text, deduplicated, replayed, queue_position, eta_seconds, balance,"  # noqa: S608
+    f" batch, cast(ids as text[]) as ids from penstock.submit_one({_ONE})"
 )
 # With a null for each of its output arguments.
 _SUBMIT_WAKING = f"call penstock.submit_waking({_ONE}{', null' * 9})"

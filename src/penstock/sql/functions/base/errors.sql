@@ -10,8 +10,8 @@ as $$
     else p_error end
 $$;
 
--- The error that is stored for a finished job and returned to its app; says which budget is used
--- up.
+-- The error that is stored for a finished job and returned to its app. `reason` names the budget
+-- that is used up.
 create or replace function penstock._final_error(
   p_final penstock.job_status, p_outcome text, p_error jsonb
 ) returns jsonb

@@ -24,8 +24,8 @@ begin
 end
 $$;
 
--- Also checks rows that others insert into the table: a claim that cannot print a job claims
--- nothing.
+-- Also checks rows that are inserted without a submit: a claim that cannot print one of its jobs
+-- returns none.
 create or replace function penstock._check_printed() returns trigger
 language plpgsql set search_path = pg_catalog, pg_temp
 as $$

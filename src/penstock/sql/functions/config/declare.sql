@@ -88,8 +88,8 @@ begin
   where q.id = p_queue;
 
   if v_new.rate_count is not null then
-    -- With a slower rate, the next attempt may have been set to a time days ahead; of the new rate,
-    -- at most a whole burst counts as used.
+    -- The old rate may have been slower and have put the next attempt off until tomorrow; of the
+    -- new rate, at most a whole burst counts as used.
     update penstock.gate g set rate_next_at = least(g.rate_next_at,
       penstock.clock() + v_new.rate_period / v_new.rate_count * v_new.rate_burst)
     where g.queue_id = p_queue;

@@ -52,7 +52,8 @@ create or replace function penstock._settle_jobs(
   p_worker bigint, p_callback bytea, p_jobs uuid[], p_attempts integer[], p_outcomes text[],
   p_results jsonb[], p_errors jsonb[], p_delays interval[], p_accounts bigint[],
   p_usages jsonb[] default null, p_units bigint[] default null,
-  p_update_circuits boolean default true, p_wait interval default null, p_effects text[] default null,
+  p_update_circuits boolean default true, p_wait interval default null,
+  p_effects text[] default null,
   p_retry_afters interval[] default null, p_addresses text[] default null
 ) returns table (job_id uuid, verdict text, status penstock.job_status)
 language plpgsql set search_path = pg_catalog, pg_temp
@@ -252,7 +253,8 @@ begin
       run_at = case when h.deferred_probe then greatest(h.run_at, p_now + h.probe_wait
           + make_interval(secs => 2 ^ least(h.deferrals, 12))) else h.run_at end,
       deferred_probe = h.deferred_probe, failures = h.failures, deferrals = h.deferrals,
-      crashes = h.crashes, losses = j.losses + (h.outcome = 'lost_with_others')::integer, only_suspect = false,
+      crashes = h.crashes, losses = j.losses + (h.outcome = 'lost_with_others')::integer,
+      only_suspect = false,
       recovered_at = case when h.outcome in ('stuck', 'lost', 'lost_with_others') then p_now
         else j.recovered_at end,
       provisional_at = case when h.outcome = 'provisional' then p_now

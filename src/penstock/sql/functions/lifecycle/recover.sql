@@ -161,7 +161,7 @@ as $$
   join penstock.queue q on q.id = s.queue_id
 $$;
 
--- Runs one bounded pass of recovery and returns its outcome. The next pass tries `locked` jobs again.
+-- Runs one bounded pass of recovery and returns its outcome. The next pass retries `locked` jobs.
 -- p_grace: do nothing in a session younger than this. A restarted server has lost every lock, and
 -- live workers need a moment to reconnect, to send a heartbeat and to report finished attempts.
 -- p_alone: do nothing while another pass runs. p_judge: whether to expire the leases of silent

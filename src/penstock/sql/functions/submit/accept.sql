@@ -108,8 +108,9 @@ begin
         v_position := 1;
         v_eta_seconds := 0;
       else
-        select w.place, w.eta_seconds, w.waiting_for into v_position, v_eta_seconds, v_waiting_for
-        from penstock._waiting(v_job, v_most) w;
+        select w.queue_position, w.eta_seconds, w.waiting_for
+        into v_position, v_eta_seconds, v_waiting_for
+        from penstock._waiting(v_job, v_most) w (queue_position, eta_seconds, waiting_for);
         v_priority := case when v_row.ahead > v_most and v_job.kind_id = any (v_served)
           then v_job.priority end;
       end if;

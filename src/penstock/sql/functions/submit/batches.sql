@@ -1,4 +1,4 @@
--- Batches: jobs that were submitted together, read and cancelled as one.
+-- Jobs that were submitted together, read and cancelled as one batch.
 
 create or replace function penstock._batch_items(p_batch uuid)
 returns table (
@@ -54,7 +54,7 @@ as $$
 declare
   v_batch penstock.batch;
   v_sum record;
-  v_wait record;
+  v_waiting record;
   v_credits jsonb;
   v_ids uuid[];
   v_id uuid;
@@ -77,12 +77,13 @@ begin
   into v_sum
   from penstock._batch_items(v_batch.id) i;
   -- The batch has the position and the ETA of its first queued job.
-  select w.place, w.eta_seconds into v_wait
+  select w.queue_position, w.eta_seconds into v_waiting
   from (
     select j from penstock.job j where j.batch_id = v_batch.id and j.status = 'queued'
     order by j.rank limit 1
   ) f
-  cross join lateral penstock._waiting(f.j, penstock._counted_positions()) w;
+  cross join lateral penstock._waiting(f.j, penstock._counted_positions())
+    w (queue_position, eta_seconds, waiting_for);
   if v_sum.reserved > 0 then
     select jsonb_build_object('reserved', v_sum.reserved, 'charged', coalesce(sum(r.charged), 0),
       'refunded', coalesce(sum(r.refunded), 0))
@@ -137,7 +138,8 @@ begin
     -- Pruned jobs had finished.
     'progress', jsonb_build_object('done', round(v_sum.done + v_batch.total - v_sum.n, 3),
       'total', v_batch.total, 'partial', to_jsonb(v_partial)),
-    'credits', v_credits, 'position', v_wait.place, 'eta_seconds', v_wait.eta_seconds,
+    'credits', v_credits, 'position', v_waiting.queue_position,
+    'eta_seconds', v_waiting.eta_seconds,
     'created_at', penstock._rfc3339(v_batch.created_at),
     'finished_at', case when v_sum.running + v_sum.queued = 0
       then penstock._rfc3339(v_sum.finished_at) end,

@@ -52,7 +52,7 @@ begin
   v_job := penstock._read_job(v_one.id, null);
   return case when p_own then penstock._public_job(v_job) else v_job end
     || jsonb_build_object('deduplicated', v_one.deduplicated, 'replayed', v_one.replayed,
-      'position', v_one.place, 'eta_seconds', v_one.eta_seconds,
+      'position', v_one.queue_position, 'eta_seconds', v_one.eta_seconds,
       'waiting_for', v_one.waiting_for, 'balance', v_one.balance)
     -- For a request that was split: all the jobs it became.
     || case when v_one.ids is not null then jsonb_build_object('jobs', v_one.ids) else '{}' end;

@@ -39,8 +39,8 @@ create or replace function penstock.submit_one(
   p_own boolean default false, p_placed boolean default true
 ) returns table (
   id uuid, status penstock.job_status, deduplicated boolean, replayed boolean,
-  place bigint, eta_seconds double precision, waiting_for text, balance bigint, batch uuid,
-  ids uuid[]
+  queue_position bigint, eta_seconds double precision, waiting_for text, balance bigint,
+  batch uuid, ids uuid[]
 )
 language plpgsql security definer set search_path = pg_catalog, pg_temp
   -- A session may have planned while the table was empty: it must not read the whole table later.
@@ -114,8 +114,8 @@ begin
   if replayed is null then
     deduplicated := false;
     if p_account is null and p_dedupe_key is null and p_price is null then
-      select s.id, s.status, s.place, s.eta_seconds, s.waiting_for, s.is_known
-      into id, status, place, eta_seconds, waiting_for, v_known
+      select s.id, s.status, s.queue_position, s.eta_seconds, s.waiting_for, s.is_known
+      into id, status, queue_position, eta_seconds, waiting_for, v_known
       from penstock._submit_plain(v_job, p_placed) s;
     end if;
     if id is null then
@@ -164,16 +164,17 @@ begin
     end if;
   end if;
   if p_placed and v_known is not true then
-    select w.place, w.eta_seconds, w.waiting_for into place, eta_seconds, waiting_for
+    select w.queue_position, w.eta_seconds, w.waiting_for
+    into queue_position, eta_seconds, waiting_for
     from penstock._waiting_at_submit(id) w;
   end if;
   return next;
 end
 $$;
 
--- The place and the wait of a job that was just submitted.
+-- Position, ETA and waiting reason of a job that was just submitted.
 create or replace function penstock._waiting_at_submit(
-  p_job uuid, out place bigint, out eta_seconds double precision, out waiting_for text
+  p_job uuid, out queue_position bigint, out eta_seconds double precision, out waiting_for text
 )
 language plpgsql stable set search_path = pg_catalog, pg_temp
   set enable_seqscan = off set jit = off
@@ -182,10 +183,10 @@ declare
   v_simple boolean;
 begin
   select w.simple, w.place, w.eta_seconds, w.waiting_for
-  into v_simple, place, eta_seconds, waiting_for
+  into v_simple, queue_position, eta_seconds, waiting_for
   from penstock._waiting_if_simple(p_job, penstock.clock()) w;
   if v_simple is not true then
-    select w.place, w.eta_seconds, w.waiting_for into place, eta_seconds, waiting_for
+    select w.place, w.eta_seconds, w.waiting_for into queue_position, eta_seconds, waiting_for
     from penstock.job j cross join lateral penstock._waiting(j, penstock._counted_at_submit()) w
     where j.id = p_job;
   end if;
@@ -195,7 +196,7 @@ $$;
 -- The same for a job that was submitted and committed: a worker may have started it since. The
 -- common case comes first, a job that is alone and that an idle worker starts at once.
 create or replace function penstock.read_submitted(
-  p_job uuid, out place bigint, out eta_seconds double precision
+  p_job uuid, out queue_position bigint, out eta_seconds double precision
 )
 language plpgsql stable security definer set search_path = pg_catalog, pg_temp
   set plan_cache_mode = force_generic_plan set enable_seqscan = off set jit = off
@@ -215,27 +216,28 @@ begin
   cross join lateral penstock._service(q.name, k.name, penstock.clock()) s
   where j.id = p_job and j.status in ('scheduled', 'queued');
   if not found or v_next then
-    place := 1;
+    queue_position := 1;
     eta_seconds := 0;
     return;
   end if;
-  select w.place, w.eta_seconds into place, eta_seconds
+  select w.queue_position, w.eta_seconds into queue_position, eta_seconds
   from penstock._waiting_at_submit(p_job) w;
 end
 $$;
 
--- As submit_one with p_wake: workers hear of the job before it is on the disk, its caller after.
--- The log is written in order, so a claim, whose commit waits for the disk, takes the job with it:
--- no handler begins what a crash could undo (where workers have synchronous_commit on), and from
--- submit to start there is one wait instead of two. The job's place is read when workers have heard
--- of it, so they do not wait for that either. Not in a transaction of the caller's. A fixed
--- search_path would forbid the commit, and so would the owner's rights.
+-- As submit_one with p_wake, but workers see the job before it is on the disk, and the caller gets
+-- the answer after. The log is written in order, so the commit of a claim, which waits for the disk,
+-- makes the job durable too: no handler starts a job that a crash could undo (if workers have
+-- synchronous_commit on), and between submit and handler there is one wait for the disk instead of
+-- two. The position is read after the early commit, so that workers do not wait for it either. Must
+-- not run inside a transaction of the caller. A fixed search_path or the owner's rights would forbid
+-- the commit.
 create or replace procedure penstock.submit_waking(
   p_kind text, p_payload jsonb, p_account text, p_dedupe_key text, p_topic text,
   p_priority integer, p_run_at timestamptz, p_delay interval, p_max_attempts integer,
   p_timeout interval, p_expires interval, p_metadata jsonb, p_key text, p_scope text, p_wake text,
   p_price bigint, p_webhook_url text, inout id uuid, inout status text,
-  inout deduplicated boolean, inout replayed boolean, inout place bigint,
+  inout deduplicated boolean, inout replayed boolean, inout queue_position bigint,
   inout eta_seconds double precision, inout balance bigint, inout batch uuid, inout ids text[]
 )
 language plpgsql
@@ -253,7 +255,8 @@ begin
   commit;
   if status in ('scheduled', 'queued') then
     begin
-      select s.place, s.eta_seconds into place, eta_seconds from penstock.read_submitted(id) s;
+      select s.queue_position, s.eta_seconds into queue_position, eta_seconds
+      from penstock.read_submitted(id) s;
     exception when insufficient_privilege then
       null; -- a role that was granted submits before there was such a function
     end;

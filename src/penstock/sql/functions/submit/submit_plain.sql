@@ -1,10 +1,11 @@
 -- Submits one job that names no account, no dedupe key and no price, if it is plain (insert.sql)
 -- and its values are valid; _submit_jobs would take twice as long. Otherwise id stays null, and
--- _submit_jobs accepts the job or says what is wrong. is_known: whether place, eta_seconds and
--- waiting_for are known, too; without p_placed they never are.
+-- _submit_jobs accepts the job or says what is wrong. is_known: whether queue_position, eta_seconds
+-- and waiting_for are known, too; without p_placed they never are.
 create or replace function penstock._submit_plain(
   p_job penstock.new_job, p_placed boolean, out id uuid, out status penstock.job_status,
-  out place bigint, out eta_seconds double precision, out waiting_for text, out is_known boolean
+  out queue_position bigint, out eta_seconds double precision, out waiting_for text,
+  out is_known boolean
 )
 language plpgsql set search_path = pg_catalog, pg_temp
   -- To plan its statements at each call would take longer than to run them.
@@ -36,7 +37,7 @@ begin
   then
     null;
   elsif exists (
-    select from penstock._faults(array[p_job], v_now, false) f where f.fault is not null)
+    select from penstock._job_faults(array[p_job], v_now, false) f where f.fault is not null)
   then
     return; -- guard: in order
   end if;
@@ -59,7 +60,7 @@ begin
   from penstock.queue q cross join lateral penstock._service(q.name, p_job.kind, v_now) s
   where q.id = v_plain.queue_id;
   if status = 'queued' and not v_queue.alive then
-    select 1 + nullif(count(*), penstock._counted_at_submit() + 1) into place from (
+    select 1 + nullif(count(*), penstock._counted_at_submit() + 1) into queue_position from (
       select from penstock.queue_kind k cross join lateral (
         select from penstock.job j
         where j.queue_id = v_plain.queue_id and j.kind_id = k.kind_id and j.lane = -1
@@ -69,7 +70,7 @@ begin
       limit penstock._counted_at_submit() + 1) f;
     waiting_for := case when v_queue.paused then 'paused' else 'no_worker' end;
     is_known := not exists (select from penstock.lane l where l.queue_id = v_plain.queue_id)
-      and (place is not null
+      and (queue_position is not null
         or not exists (select from penstock.snapshot s where s.queue_id = v_plain.queue_id));
   elsif status = 'queued' and v_queue.handled
     and not v_queue.limited and not v_queue.paused
@@ -80,7 +81,7 @@ begin
     and exists (
       select from penstock.circuit c where c.queue_id = v_plain.queue_id and c.state = 'closed')
   then
-    place := 1;
+    queue_position := 1;
     eta_seconds := 0;
     is_known := true;
   end if;

@@ -14,7 +14,7 @@ create table penstock.setting (
   upload_max_bytes bigint not null default 26214400,
   upload_quota_bytes bigint not null default 1073741824,
   upload_kept interval not null default '90 days',
-  -- How many days ahead the partitions of history are created.
+  -- How long before they are needed the partitions of history are created.
   partitions_ahead interval not null default '14 days',
   constraint there_is_one_row check (only_row)
 );
