@@ -1221,7 +1221,7 @@ CREATE FUNCTION penstock._submit_jobs(p_jobs penstock.new_job[], p_batched boole
     SET enable_seqscan TO 'off'
     SET jit TO 'off';
 
-CREATE FUNCTION penstock._submit_plain(p_job penstock.new_job, p_placed boolean, OUT id uuid, OUT status penstock.job_status, OUT place bigint, OUT eta_seconds double precision, OUT waiting_for text, OUT is_known boolean) RETURNS record
+CREATE FUNCTION penstock._submit_plain(p_job penstock.new_job, p_placed boolean, OUT id uuid, OUT status penstock.job_status, OUT queue_position bigint, OUT eta_seconds double precision, OUT waiting_for text, OUT is_known boolean) RETURNS record
     LANGUAGE plpgsql
     SET search_path TO 'pg_catalog', 'pg_temp'
     SET plan_cache_mode TO 'force_generic_plan';
@@ -1289,7 +1289,7 @@ CREATE FUNCTION penstock._waiting(p_job penstock.job, p_most integer, OUT place 
     SET enable_mergejoin TO 'off'
     SET jit TO 'off';
 
-CREATE FUNCTION penstock._waiting_at_submit(p_job uuid, OUT place bigint, OUT eta_seconds double precision, OUT waiting_for text) RETURNS record
+CREATE FUNCTION penstock._waiting_at_submit(p_job uuid, OUT queue_position bigint, OUT eta_seconds double precision, OUT waiting_for text) RETURNS record
     LANGUAGE plpgsql STABLE
     SET search_path TO 'pg_catalog', 'pg_temp'
     SET enable_seqscan TO 'off'
@@ -1892,7 +1892,7 @@ CREATE FUNCTION penstock.read_steps(p_job uuid) RETURNS TABLE(name text, result 
     LANGUAGE sql STABLE SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'pg_temp';
 
-CREATE FUNCTION penstock.read_submitted(p_job uuid, OUT place bigint, OUT eta_seconds double precision) RETURNS record
+CREATE FUNCTION penstock.read_submitted(p_job uuid, OUT queue_position bigint, OUT eta_seconds double precision) RETURNS record
     LANGUAGE plpgsql STABLE SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'pg_temp'
     SET plan_cache_mode TO 'force_generic_plan'
@@ -2026,13 +2026,13 @@ CREATE FUNCTION penstock.submit_many(p_kinds text[], p_payloads jsonb[], p_accou
     LANGUAGE sql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'pg_temp';
 
-CREATE FUNCTION penstock.submit_one(p_kind text, p_payload jsonb, p_account text DEFAULT NULL::text, p_dedupe_key text DEFAULT NULL::text, p_topic text DEFAULT NULL::text, p_priority integer DEFAULT NULL::integer, p_run_at timestamp with time zone DEFAULT NULL::timestamp with time zone, p_delay interval DEFAULT NULL::interval, p_max_attempts integer DEFAULT NULL::integer, p_timeout interval DEFAULT NULL::interval, p_expires interval DEFAULT NULL::interval, p_metadata jsonb DEFAULT NULL::jsonb, p_key text DEFAULT NULL::text, p_scope text DEFAULT ''::text, p_wake text DEFAULT NULL::text, p_price bigint DEFAULT NULL::bigint, p_webhook_url text DEFAULT NULL::text, p_own boolean DEFAULT false, p_placed boolean DEFAULT true) RETURNS TABLE(id uuid, status penstock.job_status, deduplicated boolean, replayed boolean, place bigint, eta_seconds double precision, waiting_for text, balance bigint, batch uuid, ids uuid[])
+CREATE FUNCTION penstock.submit_one(p_kind text, p_payload jsonb, p_account text DEFAULT NULL::text, p_dedupe_key text DEFAULT NULL::text, p_topic text DEFAULT NULL::text, p_priority integer DEFAULT NULL::integer, p_run_at timestamp with time zone DEFAULT NULL::timestamp with time zone, p_delay interval DEFAULT NULL::interval, p_max_attempts integer DEFAULT NULL::integer, p_timeout interval DEFAULT NULL::interval, p_expires interval DEFAULT NULL::interval, p_metadata jsonb DEFAULT NULL::jsonb, p_key text DEFAULT NULL::text, p_scope text DEFAULT ''::text, p_wake text DEFAULT NULL::text, p_price bigint DEFAULT NULL::bigint, p_webhook_url text DEFAULT NULL::text, p_own boolean DEFAULT false, p_placed boolean DEFAULT true) RETURNS TABLE(id uuid, status penstock.job_status, deduplicated boolean, replayed boolean, queue_position bigint, eta_seconds double precision, waiting_for text, balance bigint, batch uuid, ids uuid[])
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'pg_temp'
     SET enable_seqscan TO 'off'
     SET jit TO 'off';
 
-CREATE PROCEDURE penstock.submit_waking(IN p_kind text, IN p_payload jsonb, IN p_account text, IN p_dedupe_key text, IN p_topic text, IN p_priority integer, IN p_run_at timestamp with time zone, IN p_delay interval, IN p_max_attempts integer, IN p_timeout interval, IN p_expires interval, IN p_metadata jsonb, IN p_key text, IN p_scope text, IN p_wake text, IN p_price bigint, IN p_webhook_url text, INOUT id uuid, INOUT status text, INOUT deduplicated boolean, INOUT replayed boolean, INOUT place bigint, INOUT eta_seconds double precision, INOUT balance bigint, INOUT batch uuid, INOUT ids text[])
+CREATE PROCEDURE penstock.submit_waking(IN p_kind text, IN p_payload jsonb, IN p_account text, IN p_dedupe_key text, IN p_topic text, IN p_priority integer, IN p_run_at timestamp with time zone, IN p_delay interval, IN p_max_attempts integer, IN p_timeout interval, IN p_expires interval, IN p_metadata jsonb, IN p_key text, IN p_scope text, IN p_wake text, IN p_price bigint, IN p_webhook_url text, INOUT id uuid, INOUT status text, INOUT deduplicated boolean, INOUT replayed boolean, INOUT queue_position bigint, INOUT eta_seconds double precision, INOUT balance bigint, INOUT batch uuid, INOUT ids text[])
     LANGUAGE plpgsql;
 
 CREATE FUNCTION penstock.sweep_uploads(p_most integer DEFAULT 500) RETURNS integer

@@ -167,7 +167,7 @@ begin
       -- A signature of this age is refused anyway.
       ('seen_callback', $c$r.seen_at < $1 - interval '1 hour'$c$),
       -- Their cookies have expired by any server's clock.
-      ('ended_session', $c$r.expires_at < $1 - interval '1 day'$c$),
+      ('closed_session', $c$r.expires_at < $1 - interval '1 day'$c$),
       ('alert', $c$r.cleared_at < $1 - interval '90 days'$c$),
       ('idempotency', 'r.created_at < $1 - (select s.idempotency_kept from penstock.setting s)')
   loop
