@@ -52,6 +52,7 @@ declare
   v_print bytea;
   v_record penstock.idempotency;
   v_lock_timeout text;
+  v_plain record;
   v_known boolean;
   v_job penstock.new_job := (1, p_kind, p_payload, p_account, p_dedupe_key, p_topic, p_priority,
     p_run_at, p_delay, p_max_attempts, p_timeout, p_expires, p_metadata, p_price, p_webhook_url);
@@ -115,9 +116,11 @@ begin
   if replayed is null then
     deduplicated := false;
     if p_account is null and p_dedupe_key is null and p_price is null then
-      select s.id, s.status, s.place, s.eta_seconds, s.waiting_for, s.is_known
-      into id, status, place, eta_seconds, waiting_for, v_known
-      from penstock._submit_plain(v_job, p_placed) s;
+      -- Assigned, which is quicker than a select of its columns.
+      v_plain := penstock._submit_plain(v_job, p_placed);
+      id := v_plain.id; status := v_plain.status; place := v_plain.place;
+      eta_seconds := v_plain.eta_seconds; waiting_for := v_plain.waiting_for;
+      v_known := v_plain.is_known;
     end if;
     if id is null then
       v_jobs := array[v_job];
