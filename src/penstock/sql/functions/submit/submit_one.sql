@@ -27,9 +27,9 @@ $$;
 -- As _submit_jobs for one job. With a key, the record of it is written in the same transaction:
 -- a repetition gets the first one's job, one with other arguments is refused, and a twin that
 -- comes while the first is not committed yet waits for it, five seconds at most. p_wake: the queue
--- whose resting workers are told with the commit. p_own: as in _submit_jobs. p_placed: whether to
--- tell the job's place and its wait, as far as they can be known at little cost: a deep queue makes
--- no submit slow.
+-- whose resting workers are told with the commit. p_own: as in _submit_jobs. p_position: whether to
+-- read the position and the wait of the job, as far as they can be known at little cost: a deep
+-- queue makes no submit slow.
 create or replace function penstock.submit_one(
   p_kind text, p_payload jsonb, p_account text default null, p_dedupe_key text default null,
   p_topic text default null, p_priority integer default null, p_run_at timestamptz default null,
@@ -37,7 +37,7 @@ create or replace function penstock.submit_one(
   p_timeout interval default null, p_expires interval default null,
   p_metadata jsonb default null, p_key text default null, p_scope text default '',
   p_wake text default null, p_price bigint default null, p_webhook_url text default null,
-  p_own boolean default false, p_placed boolean default true
+  p_own boolean default false, p_position boolean default true
 ) returns table (
   id uuid, status penstock.job_status, deduplicated boolean, replayed boolean,
   place bigint, eta_seconds double precision, waiting_for text, balance bigint, batch uuid,
@@ -117,7 +117,7 @@ begin
     deduplicated := false;
     if p_account is null and p_dedupe_key is null and p_price is null then
       -- Assigned, which is quicker than a select of its columns.
-      v_plain := penstock._submit_plain(v_job, p_placed);
+      v_plain := penstock._submit_plain(v_job, p_position);
       id := v_plain.id; status := v_plain.status; place := v_plain.place;
       eta_seconds := v_plain.eta_seconds; waiting_for := v_plain.waiting_for;
       v_known := v_plain.is_known;
@@ -166,7 +166,7 @@ begin
       perform pg_notify('penstock_job', p_wake);
     end if;
   end if;
-  if p_placed and v_known is not true then
+  if p_position and v_known is not true then
     select w.place, w.eta_seconds, w.waiting_for into place, eta_seconds, waiting_for
     from penstock._waiting_at_submit(id) w;
   end if;
@@ -174,7 +174,7 @@ begin
 end
 $$;
 
--- The place and the wait of a job that was just submitted.
+-- The position and the wait of a job that was just submitted.
 create or replace function penstock._waiting_at_submit(
   p_job uuid, out place bigint, out eta_seconds double precision, out waiting_for text
 )
@@ -230,7 +230,7 @@ $$;
 -- As submit_one with p_wake: workers hear of the job before it is on the disk, its caller after.
 -- The log is written in order, so a claim, whose commit waits for the disk, takes the job with it:
 -- no handler begins what a crash could undo (where workers have synchronous_commit on), and from
--- submit to start there is one wait instead of two. The job's place is read when workers have heard
+-- submit to start there is one wait instead of two. The position is read when workers have heard
 -- of it, so they do not wait for that either. Not in a transaction of the caller's. A fixed
 -- search_path would forbid the commit, and so would the owner's rights.
 create or replace procedure penstock.submit_waking(
@@ -249,7 +249,7 @@ begin
   into id, status, deduplicated, replayed, balance, batch, ids
   from penstock.submit_one(p_kind, p_payload, p_account, p_dedupe_key, p_topic, p_priority,
     p_run_at, p_delay, p_max_attempts, p_timeout, p_expires, p_metadata, p_key, p_scope, p_wake,
-    p_price, p_webhook_url, p_placed => false) s;
+    p_price, p_webhook_url, p_position => false) s;
   perform pg_catalog.set_config('synchronous_commit', 'off', true);
   -- Once before: where it may not be called, nothing is accepted.
   perform pg_catalog.pg_logical_emit_message(true, 'penstock', '');
