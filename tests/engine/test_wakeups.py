@@ -48,7 +48,7 @@ async def test_its_answer_is_that_of_any_submit(
 async def test_a_job_that_was_started_meanwhile_was_the_next(
     engine: Engine, conn: asyncpg.Connection
 ) -> None:
-    """Its place is read after the commit, and a worker may be faster."""
+    """Its position is read after the commit, and a worker may be faster."""
     await factory.queue(conn)
     worker = await factory.worker(conn)
     first = await engine.jobs.submit(JOB, wake="q")
@@ -62,7 +62,7 @@ async def test_a_job_that_was_started_meanwhile_was_the_next(
     assert tuple(read) == (1, 0)
 
 
-async def test_a_role_that_may_not_read_the_place_submits_without_it(
+async def test_a_role_that_may_not_read_the_position_submits_without_it(
     stranger: str, conn: asyncpg.Connection
 ) -> None:
     await factory.queue(conn)

@@ -81,6 +81,7 @@ declare
   v_ranks bigint[];
   v_kinds integer[];
   v_plain integer[];
+  v_held record;
   v_accounts record;
   v_chosen uuid[];
   v_owners bigint[];
@@ -189,8 +190,11 @@ begin
   v_plain := case when v_state.due or v_probe then v_kinds else v_state.plain end;
   for v_round in 1 .. 100 loop
     exit when v_job is not null or v_plain = '{}';
-    select h.jobs, h.ranks, h.owners into v_jobs, v_ranks, v_owners
-    from penstock._hold_plain(v_id, v_plain, v_limit, v_strays, v_now) h;
+    -- Assigned, which is quicker than a select of its columns.
+    v_held := penstock._hold_plain(v_id, v_plain, v_limit, v_strays, v_now);
+    v_jobs := v_held.jobs;
+    v_ranks := v_held.ranks;
+    v_owners := v_held.owners;
     exit when v_owners is null;
     -- A submit may have begun before its account got a limit: such a job belongs in a lane. If an
     -- app's open transaction locks the account, the job must not block everyone behind it.

@@ -27,7 +27,7 @@ $$;
 -- As _submit_jobs for one job. With a key, the same transaction writes the key's record: a
 -- repetition gets the first call's job, a call with other arguments is refused, and a twin that
 -- comes before the first has committed waits for it, at most five seconds. p_wake: the queue whose
--- idle workers are notified at the commit. p_own: as in _submit_jobs. p_placed: whether to return
+-- idle workers are notified at the commit. p_own: as in _submit_jobs. p_position: whether to return
 -- position and ETA, if they cost little to compute, so that a deep queue makes no submit slow.
 create or replace function penstock.submit_one(
   p_kind text, p_payload jsonb, p_account text default null, p_dedupe_key text default null,
@@ -36,11 +36,11 @@ create or replace function penstock.submit_one(
   p_timeout interval default null, p_expires interval default null,
   p_metadata jsonb default null, p_key text default null, p_scope text default '',
   p_wake text default null, p_price bigint default null, p_webhook_url text default null,
-  p_own boolean default false, p_placed boolean default true
+  p_own boolean default false, p_position boolean default true
 ) returns table (
   id uuid, status penstock.job_status, deduplicated boolean, replayed boolean,
-  queue_position bigint, eta_seconds double precision, waiting_for text, balance bigint,
-  batch uuid, ids uuid[]
+  queue_position bigint, eta_seconds double precision, waiting_for text, balance bigint, batch uuid,
+  ids uuid[]
 )
 language plpgsql security definer set search_path = pg_catalog, pg_temp
   -- A session may have planned while the table was empty: it must not read the whole table later.
@@ -51,6 +51,7 @@ declare
   v_print bytea;
   v_record penstock.idempotency;
   v_lock_timeout text;
+  v_plain record;
   v_known boolean;
   v_job penstock.new_job := (1, p_kind, p_payload, p_account, p_dedupe_key, p_topic, p_priority,
     p_run_at, p_delay, p_max_attempts, p_timeout, p_expires, p_metadata, p_price, p_webhook_url);
@@ -58,7 +59,7 @@ declare
   v_kind penstock.kind;
   v_pieces jsonb[];
   v_total bigint;
-  v_count bigint := 0; -- how much of v_total the pieces so far have
+  v_count bigint := 0; -- what the pieces so far have of v_total
   v_shared bigint := 0; -- the price of the pieces so far
 begin
   if p_key is not null then
@@ -114,9 +115,11 @@ begin
   if replayed is null then
     deduplicated := false;
     if p_account is null and p_dedupe_key is null and p_price is null then
-      select s.id, s.status, s.queue_position, s.eta_seconds, s.waiting_for, s.is_known
-      into id, status, queue_position, eta_seconds, waiting_for, v_known
-      from penstock._submit_plain(v_job, p_placed) s;
+      -- Assigned, which is quicker than a select of its columns.
+      v_plain := penstock._submit_plain(v_job, p_position);
+      id := v_plain.id; status := v_plain.status; queue_position := v_plain.queue_position;
+      eta_seconds := v_plain.eta_seconds; waiting_for := v_plain.waiting_for;
+      v_known := v_plain.is_known;
     end if;
     if id is null then
       v_jobs := array[v_job];
@@ -163,7 +166,7 @@ begin
       perform pg_notify('penstock_job', p_wake);
     end if;
   end if;
-  if p_placed and v_known is not true then
+  if p_position and v_known is not true then
     select w.queue_position, w.eta_seconds, w.waiting_for
     into queue_position, eta_seconds, waiting_for
     from penstock._waiting_at_submit(id) w;
@@ -226,12 +229,12 @@ end
 $$;
 
 -- As submit_one with p_wake, but workers see the job before it is on the disk, and the caller gets
--- the answer after. The log is written in order, so the commit of a claim, which waits for the disk,
--- makes the job durable too: no handler starts a job that a crash could undo (if workers have
+-- the answer after. The log is written in order, so the commit of a claim, which waits for the
+-- disk, makes the job durable too: no handler starts a job that a crash could undo (if workers have
 -- synchronous_commit on), and between submit and handler there is one wait for the disk instead of
--- two. The position is read after the early commit, so that workers do not wait for it either. Must
--- not run inside a transaction of the caller. A fixed search_path or the owner's rights would forbid
--- the commit.
+-- two. The position is read after the early commit, so that workers do not wait for it either.
+-- Cannot run in a transaction of the caller. It has no fixed search_path and does not run with the
+-- owner's rights, because both would forbid the commit.
 create or replace procedure penstock.submit_waking(
   p_kind text, p_payload jsonb, p_account text, p_dedupe_key text, p_topic text,
   p_priority integer, p_run_at timestamptz, p_delay interval, p_max_attempts integer,
@@ -248,7 +251,7 @@ begin
   into id, status, deduplicated, replayed, balance, batch, ids
   from penstock.submit_one(p_kind, p_payload, p_account, p_dedupe_key, p_topic, p_priority,
     p_run_at, p_delay, p_max_attempts, p_timeout, p_expires, p_metadata, p_key, p_scope, p_wake,
-    p_price, p_webhook_url, p_placed => false) s;
+    p_price, p_webhook_url, p_position => false) s;
   perform pg_catalog.set_config('synchronous_commit', 'off', true);
   -- Called once before the commit: if the caller may not call it, nothing is accepted.
   perform pg_catalog.pg_logical_emit_message(true, 'penstock', '');

@@ -1,9 +1,9 @@
 -- Submits one job that names no account, no dedupe key and no price, if it is plain (insert.sql)
 -- and its values are valid; _submit_jobs would take twice as long. Otherwise id stays null, and
 -- _submit_jobs accepts the job or says what is wrong. is_known: whether queue_position, eta_seconds
--- and waiting_for are known, too; without p_placed they never are.
+-- and waiting_for are known, too; without p_position they never are.
 create or replace function penstock._submit_plain(
-  p_job penstock.new_job, p_placed boolean, out id uuid, out status penstock.job_status,
+  p_job penstock.new_job, p_position boolean, out id uuid, out status penstock.job_status,
   out queue_position bigint, out eta_seconds double precision, out waiting_for text,
   out is_known boolean
 )
@@ -50,7 +50,7 @@ begin
   if p_job.webhook_url is not null then
     insert into penstock.job_webhook (job_id, url) values (id, p_job.webhook_url);
   end if;
-  if not p_placed then
+  if not p_position then
     return;
   end if;
   -- The two common cases in few statements: an idle worker starts it at once, or there is none.
