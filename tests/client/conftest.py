@@ -1,4 +1,4 @@
-"""An app on the test's database, and nothing of the environment of whoever runs the tests."""
+"""An app on the test's database, without PENSTOCK_ variables from the environment."""
 
 import os
 from collections.abc import AsyncIterator

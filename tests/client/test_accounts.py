@@ -1,4 +1,4 @@
-"""`app.accounts` and its blocking twin: accounts, credits and plans from the app's own code."""
+"""`app.accounts` and `app.sync.accounts`: accounts, credits and plans from the app's code."""
 
 import inspect
 from collections.abc import Iterator
@@ -23,7 +23,7 @@ from penstock.engine.accounts.accounts import Accounts as EngineAccounts
 from support.shapes import Connect
 
 
-async def test_accounts_are_made_shown_and_changed(app: Penstock) -> None:
+async def test_accounts_are_created_shown_and_changed(app: Penstock) -> None:
     """G8"""
     app.plan("free", concurrency=1, per_hour=10)
     app.plan("pro", concurrency=4)
@@ -34,8 +34,8 @@ async def test_accounts_are_made_shown_and_changed(app: Penstock) -> None:
     changed = await app.accounts.set_plan("u1", "pro")
     assert (changed["plan"], changed["concurrency"]) == ("pro", 4)
     assert changed == await app.accounts.show("u1")
-    assert [one["id"] for one in await app.accounts.list()] == ["u1", "u2"]
-    assert [one["id"] for one in await app.accounts.list(limit=1, after="u1")] == ["u2"]
+    assert [each["id"] for each in await app.accounts.list()] == ["u1", "u2"]
+    assert [each["id"] for each in await app.accounts.list(limit=1, after="u1")] == ["u2"]
     with pytest.raises(Conflict, match="exists already"):
         await app.accounts.create("u1")
     with pytest.raises(NotFound, match="there is no account nobody"):
@@ -44,7 +44,7 @@ async def test_accounts_are_made_shown_and_changed(app: Penstock) -> None:
         await app.accounts.set_plan("u1", "gold")
 
 
-async def test_credits_come_and_go_by_reference(app: Penstock) -> None:
+async def test_credits_change_once_per_reference(app: Penstock) -> None:
     """G19: exactly once, without a job."""
     accounts = app.accounts
     bought = await accounts.grant("u1", 10, reason="bought", ref="p1")
@@ -66,7 +66,7 @@ async def test_credits_come_and_go_by_reference(app: Penstock) -> None:
         await accounts.refund("u1", ref="d2")
     assert unknown.value.code == "unknown_ref"
     ledger = await accounts.ledger("u1")
-    assert [(one["kind"], one["amount"], one["balance_after"]) for one in ledger] == [
+    assert [(each["kind"], each["amount"], each["balance_after"]) for each in ledger] == [
         ("refund", 4, 10),
         ("deduct", -4, 6),
         ("grant", 10, 10),
@@ -74,8 +74,10 @@ async def test_credits_come_and_go_by_reference(app: Penstock) -> None:
     assert await accounts.ledger("u1", limit=1, before=ledger[0]["id"]) == [ledger[1]]
 
 
-async def test_they_may_be_part_of_the_callers_work(app: Penstock, connect: Connect) -> None:
-    """G1, G19: rolled back, nothing has moved."""
+async def test_changes_may_be_part_of_the_callers_transaction(
+    app: Penstock, connect: Connect
+) -> None:
+    """G1, G19: after a rollback nothing has changed."""
     await app.accounts.grant("u1", 10)
     own = await connect()
     transaction = own.transaction()
@@ -90,7 +92,7 @@ async def test_they_may_be_part_of_the_callers_work(app: Penstock, connect: Conn
 
 
 async def test_plans_are_edited_at_run_time(app: Penstock) -> None:
-    """G8: without a migration, and shown as such."""
+    """G8: without a migration, and shown as overrides."""
     app.plan("free", priority=50, concurrency=1)
     await app.accounts.edit_plan("free", concurrency=3, per_hour=2)
     [plan] = await app.accounts.plans()
@@ -109,7 +111,7 @@ async def test_plans_are_edited_at_run_time(app: Penstock) -> None:
         await app.accounts.edit_plan("free", wieght=1)
 
 
-async def test_who_submits_too_much_hears_when_to_come_back(app: Penstock) -> None:
+async def test_a_submit_over_the_limit_says_when_to_try_again(app: Penstock) -> None:
     """G7"""
     app.queue("q")
     app.plan("free", per_hour=2)
@@ -148,12 +150,12 @@ def test_the_same_calls_block(blocking: Penstock) -> None:
     assert accounts.deduct("u1", 4, ref="d")["balance"] == 6
     assert accounts.refund("u1", ref="d")["balance"] == 10
     assert accounts.show("u1")["balance"] == 10
-    assert [one["kind"] for one in accounts.ledger("u1", limit=2)] == ["refund", "deduct"]
-    assert [one["id"] for one in accounts.list()] == ["u1"]
+    assert [each["kind"] for each in accounts.ledger("u1", limit=2)] == ["refund", "deduct"]
+    assert [each["id"] for each in accounts.list()] == ["u1"]
     accounts.edit_plan("pro", concurrency=2)
-    assert {one["name"]: one["concurrency"] for one in accounts.plans()} == {"free": 1, "pro": 2}
+    assert {each["name"]: each["concurrency"] for each in accounts.plans()} == {"free": 1, "pro": 2}
     accounts.reset_plan("pro")
-    assert {one["name"]: one["concurrency"] for one in accounts.plans()}["pro"] is None
+    assert {each["name"]: each["concurrency"] for each in accounts.plans()}["pro"] is None
     with pytest.raises(InsufficientCredits) as caught:
         accounts.deduct("u1", 11, ref="e")
     assert caught.value.balance == 10
@@ -170,7 +172,7 @@ def test_a_blocking_connection_stays_in_its_thread(blocking: Penstock, database:
         accounts.show("u1")
 
 
-async def test_a_connection_for_a_loop_is_told(app: Penstock, conn: asyncpg.Connection) -> None:
+async def test_an_async_connection_is_refused(app: Penstock, conn: asyncpg.Connection) -> None:
     with pytest.raises(Invalid, match=r"await app.accounts.grant\(...\) there") as caught:
         app.sync.accounts.grant("u1", 1, conn=conn)
     assert caught.value.code == "invalid_connection"
@@ -186,6 +188,6 @@ def test_all_three_have_the_same_calls() -> None:
 
     named = {name for name in calls(EngineAccounts) if name != "declare_plan"}
     assert set(calls(Accounts)) == named
-    assert {name: one for name, one in calls(SyncAccounts).items() if name != "run"} == calls(
+    assert {name: call for name, call in calls(SyncAccounts).items() if name != "run"} == calls(
         Accounts
     )

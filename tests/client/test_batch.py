@@ -1,4 +1,4 @@
-"""Jobs that were submitted together: a large request in pieces, and many at once."""
+"""Jobs that were submitted together: a request that is split, and many jobs at once."""
 
 import asyncio
 from collections.abc import Mapping
@@ -53,33 +53,31 @@ async def test_eight_images_are_two_jobs_of_four_and_one_ticket(
     assert isinstance(ticket, BatchTicket)
     assert (ticket.kind, ticket.balance, len(ticket.tickets)) == ("draw", 76, 2)
     assert ticket.id == ticket.tickets[0].id != ticket.tickets[1].id
-    assert {one.batch for one in ticket.tickets} == {ticket.batch}
+    assert {each.batch for each in ticket.tickets} == {ticket.batch}
     rows = await conn.fetch("select payload, batch_id, reserved from penstock.job order by id")
     assert [(row["payload"]["images"], row["reserved"]) for row in rows] == [(4, 12), (4, 12)]
     assert {row["batch_id"] for row in rows} == {ticket.batch}
     status = await ticket.status()
     assert (status["id"], status["total"], status["queued"]) == (str(ticket.batch), 2, 2)
     assert status["credits"] == {"reserved": 24, "charged": 0, "refunded": 0}
-    assert [item["id"] for item in status["items"]] == [str(one.id) for one in ticket.tickets]
+    assert [item["id"] for item in status["items"]] == [str(each.id) for each in ticket.tickets]
 
 
 @pytest.mark.parametrize(
     ("images", "pieces"), [(1, [1]), (4, [4]), (5, [4, 1]), (9, [4, 4, 1]), (12, [4, 4, 4])]
 )
-async def test_pieces_are_as_large_as_they_may_be(
+async def test_each_job_is_as_large_as_allowed(
     draw: Kind[..., Any], images: int, pieces: list[int]
 ) -> None:
-    """G11: one that is small enough is a batch too, so that its answer has the same form."""
+    """G11: a small request is a batch, too, so that its answer has the same form."""
     ticket = await draw.submit(images=images)
     assert isinstance(ticket, BatchTicket)
-    counts = [(await one.status())["credits"]["reserved"] // 3 for one in ticket.tickets]
+    counts = [(await each.status())["credits"]["reserved"] // 3 for each in ticket.tickets]
     assert counts == pieces
 
 
-async def test_its_results_come_in_order(
-    database: str, app: Penstock, draw: Kind[..., Any]
-) -> None:
-    """G11: reported as one, whichever piece was done first."""
+async def test_the_results_are_in_order(database: str, app: Penstock, draw: Kind[..., Any]) -> None:
+    """G11: reported in the order of the request, whichever job finished first."""
     names = [f"i{n}" for n in range(10)]
     ticket = await draw.submit(images=names)
     assert ticket.batch is not None
@@ -97,7 +95,7 @@ async def test_its_results_come_in_order(
     assert status["credits"] == {"reserved": 30, "charged": 30, "refunded": 0}
 
 
-async def test_a_failed_piece_is_none_and_paid_back(
+async def test_a_failed_job_has_no_result_and_is_refunded(
     database: str, app: Penstock, draw: Kind[..., Any]
 ) -> None:
     """G11, G3"""
@@ -111,7 +109,7 @@ async def test_a_failed_piece_is_none_and_paid_back(
     assert (await app.accounts.show("u1"))["balance"] == 88
 
 
-async def test_where_no_piece_succeeds_the_first_failure_is_told(
+async def test_if_no_job_succeeds_the_first_failure_is_raised(
     database: str, app: Penstock, draw: Kind[..., Any]
 ) -> None:
     ticket = await draw.submit(images=["x"] * 8, fail="x")
@@ -125,19 +123,19 @@ async def test_where_no_piece_succeeds_the_first_failure_is_told(
     assert (await app.accounts.show("u1"))["balance"] == 100
 
 
-async def test_cancelling_it_cancels_every_piece(app: Penstock, draw: Kind[..., Any]) -> None:
+async def test_cancelling_a_batch_cancels_every_job(app: Penstock, draw: Kind[..., Any]) -> None:
     """G13, G3"""
     ticket = await draw.submit(images=12)
     assert isinstance(ticket, BatchTicket)
     cancelled = await ticket.cancel()
     assert (cancelled["status"], cancelled["cancelled"]) == ("cancelled", 3)
-    assert {(await one.status())["status"] for one in ticket.tickets} == {"cancelled"}
+    assert {(await each.status())["status"] for each in ticket.tickets} == {"cancelled"}
     assert (await app.accounts.show("u1"))["balance"] == 100
     with pytest.raises(JobCancelled, match=f"batch {ticket.batch} was cancelled"):
         await ticket.result()
 
 
-async def test_it_is_waited_for_no_longer_than_said(draw: Kind[..., Any]) -> None:
+async def test_the_wait_is_no_longer_than_the_timeout(draw: Kind[..., Any]) -> None:
     ticket = await draw.submit(images=8)
     with pytest.raises(TimeoutError, match=f"batch {ticket.batch} has not finished within 0.03 s"):
         await ticket.result(timeout=0.03)
@@ -154,17 +152,17 @@ async def test_all_of_it_is_paid_or_nothing_is_queued(
     assert await conn.fetchval("select count(*) from penstock.job") == 0
 
 
-async def test_a_price_said_for_it_is_shared_by_the_pieces(
+async def test_a_given_price_is_shared_by_the_jobs(
     draw: Kind[..., Any], conn: asyncpg.Connection
 ) -> None:
-    """Together they cost exactly what was said."""
+    """Together they cost exactly the given price."""
     ticket = await draw.using(price=10).submit(images=9)
     assert ticket.balance == 90
     rows = await conn.fetch("select reserved from penstock.job order by id")
     assert sum(row["reserved"] for row in rows) == 10
 
 
-async def test_a_function_is_asked_once_for_the_whole_request(
+async def test_a_price_function_is_called_once_for_the_whole_request(
     app: Penstock, conn: asyncpg.Connection
 ) -> None:
     app.queue("q")
@@ -195,26 +193,28 @@ async def test_a_split_needs_no_price(app: Penstock) -> None:
     assert (await ticket.status())["credits"] is None
 
 
-async def test_a_repeated_submit_answers_the_same_batch(draw: Kind[..., Any]) -> None:
+async def test_a_repeated_submit_returns_the_same_batch(draw: Kind[..., Any]) -> None:
     using = draw.using(idempotency_key="k1")
     first, again = await using.submit(images=8), await using.submit(images=8)
     assert isinstance(again, BatchTicket)
     assert (first.replayed, again.replayed) == (False, True)
     assert (again.id, again.batch) == (first.id, first.batch)
-    assert [one.id for one in again.tickets] == [one.id for one in getattr(first, "tickets", ())]
+    assert [each.id for each in again.tickets] == [
+        each.id for each in getattr(first, "tickets", ())
+    ]
     assert again.balance == 76
 
 
 @pytest.mark.parametrize("images", [0, -1, []])
-async def test_a_count_that_is_none_is_refused_with_its_field(
-    draw: Kind[..., Any], images: Any
-) -> None:
+async def test_a_wrong_count_is_refused_with_its_field(draw: Kind[..., Any], images: Any) -> None:
     with pytest.raises(Invalid, match="images must be a whole number") as caught:
         await draw.submit(images=images)
     assert (caught.value.code, caught.value.field) == ("invalid_payload", "images")
 
 
-async def test_of_many_none_may_be_too_large_and_none_has_a_key(draw: Kind[..., Any]) -> None:
+async def test_submit_many_refuses_rows_to_split_and_split_refuses_a_dedupe_key(
+    draw: Kind[..., Any],
+) -> None:
     with pytest.raises(Invalid, match=r"^row 2: images may be at most 4") as caught:
         await draw.submit_many([{"images": 4}, {"images": 5}])
     assert caught.value.field == "images"
@@ -223,7 +223,7 @@ async def test_of_many_none_may_be_too_large_and_none_has_a_key(draw: Kind[..., 
     assert (caught.value.code, caught.value.field) == ("invalid_job", "dedupe_key")
 
 
-async def test_what_is_submitted_together_is_one_batch(database: str, app: Penstock) -> None:
+async def test_jobs_submitted_together_are_one_batch(database: str, app: Penstock) -> None:
     app.queue("q")
 
     @app.job(queue="q")
@@ -233,15 +233,15 @@ async def test_what_is_submitted_together_is_one_batch(database: str, app: Penst
     alone = await double.submit(n=1)
     assert alone.batch is None
     tickets = await double.submit_many([{"n": n} for n in range(5)])
-    [batch] = {one.batch for one in tickets}
+    [batch] = {each.batch for each in tickets}
     assert batch is not None
     assert (await app.batch(batch).status())["total"] == 5
     async with working(database, app):
         assert await app.batch(batch).result(timeout="20s") == [0, 2, 4, 6, 8]
-    assert [await one.result() for one in tickets] == [0, 2, 4, 6, 8]
+    assert [await each.result() for each in tickets] == [0, 2, 4, 6, 8]
 
 
-async def test_a_batch_too_large_to_show_is_not_half_a_result(app: Penstock) -> None:
+async def test_a_batch_too_large_to_list_has_no_partial_result(app: Penstock) -> None:
     app.queue("q")
 
     @app.job(queue="q")
@@ -255,7 +255,7 @@ async def test_a_batch_too_large_to_show_is_not_half_a_result(app: Penstock) -> 
         await batch.result()
 
 
-async def test_an_id_that_is_no_batchs_is_told(app: Penstock) -> None:
+async def test_an_unknown_batch_is_refused(app: Penstock) -> None:
     unknown = uuid4()
     assert app.batch(unknown) == Batch(unknown, app=app)
     for call in (app.batch(unknown).status(), app.batch(unknown).cancel()):
@@ -266,10 +266,10 @@ async def test_an_id_that_is_no_batchs_is_told(app: Penstock) -> None:
         app.batch("nope")
 
 
-async def test_inline_every_piece_has_run_when_submit_returns(
+async def test_inline_every_job_has_run_when_submit_returns(
     app: Penstock, connect: Connect
 ) -> None:
-    """F10: the queue turned off, with the same credits."""
+    """F10: an inline queue, with the same credits."""
     app.queue("q", inline=True)
 
     @app.job(

@@ -1,4 +1,4 @@
-"""Calling coroutines without an event loop: from any thread, and nothing left behind."""
+"""Coroutines are called without an event loop, from any thread, and leave nothing behind."""
 
 import asyncio
 import os
@@ -43,7 +43,7 @@ def test_a_thread_is_started_by_the_first_call(thread: LoopThread) -> None:
     assert len(names()) == 1
 
 
-def test_errors_come_back(thread: LoopThread) -> None:
+def test_errors_reach_the_caller(thread: LoopThread) -> None:
     async def fail() -> None:
         raise NotFound("nothing here", code="unknown_job")
 
@@ -51,7 +51,7 @@ def test_errors_come_back(thread: LoopThread) -> None:
         thread.run(fail())
 
 
-def test_the_end_of_the_loop_closes_what_it_holds(thread: LoopThread) -> None:
+def test_the_end_of_the_loop_closes_its_generators(thread: LoopThread) -> None:
     closed: list[str] = []
     kept: list[object] = []
 
@@ -60,7 +60,7 @@ def test_the_end_of_the_loop_closes_what_it_holds(thread: LoopThread) -> None:
             yield
         finally:
             await asyncio.sleep(0)
-            closed.append("kept")
+            closed.append("closed")
 
     async def hold() -> None:
         keeper = keep()
@@ -69,13 +69,13 @@ def test_the_end_of_the_loop_closes_what_it_holds(thread: LoopThread) -> None:
 
     thread.run(hold())
     thread.close()
-    assert closed == ["kept"]
+    assert closed == ["closed"]
     assert not thread.running
     thread.close()
     assert thread.run(three()) == 3  # another loop
 
 
-def test_a_call_from_the_loop_itself_is_refused_instead_of_waiting_for_ever(
+def test_a_call_from_the_loop_itself_is_refused(
     thread: LoopThread,
 ) -> None:
     async def inside() -> None:
@@ -85,23 +85,23 @@ def test_a_call_from_the_loop_itself_is_refused_instead_of_waiting_for_ever(
         thread.run(inside())
 
 
-def test_whoever_stops_waiting_stops_the_call(
+def test_a_caller_that_stops_waiting_cancels_the_call(
     thread: LoopThread, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As Ctrl-C does."""
-    started, ended = threading.Event(), threading.Event()
+    """For example by Ctrl-C."""
+    started, stopped = threading.Event(), threading.Event()
 
     async def long() -> None:
         started.set()
         try:
             await asyncio.Event().wait()
         finally:
-            ended.set()
+            stopped.set()
 
     start = asyncio.run_coroutine_threadsafe
 
     def interrupted(*args: object) -> object:
-        future: Any = start(*args)  # type: ignore[arg-type]  # handed through
+        future: Any = start(*args)  # type: ignore[arg-type]  # passed on
 
         def result() -> None:
             assert started.wait(5)
@@ -114,11 +114,11 @@ def test_whoever_stops_waiting_stops_the_call(
     monkeypatch.setattr(asyncio, "run_coroutine_threadsafe", interrupted)
     with pytest.raises(KeyboardInterrupt):
         thread.run(long())
-    assert ended.wait(5)
+    assert stopped.wait(5)
 
 
 @quiet_forks
-def test_a_forked_child_starts_a_loop_of_its_own(thread: LoopThread) -> None:
+def test_a_forked_child_starts_its_own_loop(thread: LoopThread) -> None:
     thread.run(three())
     pid = os.fork()
     if pid == 0:
@@ -131,7 +131,7 @@ def test_a_forked_child_starts_a_loop_of_its_own(thread: LoopThread) -> None:
     assert thread.run(three()) == 3
 
 
-def test_a_step_waits_for_nothing() -> None:
+def test_a_step_does_not_wait() -> None:
     async def quick() -> int:
         return 5
 
@@ -141,7 +141,7 @@ def test_a_step_waits_for_nothing() -> None:
 
 
 @pytest.mark.parametrize("driver", BORROWERS)
-async def test_which_connections_need_a_loop_is_known(database: str, driver: str) -> None:
+async def test_connections_that_need_a_loop_are_recognized(database: str, driver: str) -> None:
     async with BORROWERS[driver](database) as app:
         assert blocks(app.conn) is (driver in BLOCKING)
         await app.end(commits=False)

@@ -1,4 +1,4 @@
-"""Calls that their caller gives up leave nothing behind: no log line, no statement at work."""
+"""Calls that their caller cancels leave nothing behind: no log line, no running statement."""
 
 import asyncio
 import gc
@@ -20,17 +20,20 @@ CALLS, ROUNDS = 10, 12
 
 @asynccontextmanager
 async def by_tcp(dsn: str) -> AsyncIterator[str]:
-    """The test's database over TCP, where the driver asks for TLS first."""
+    """Serve the test's database over TCP, where the driver first requests TLS."""
     parts = urlsplit(dsn)
-    said = {key: values[0] for key, values in parse_qs(parts.query).items()}
-    path = f"{said['host']}/.s.PGSQL.{said['port']}"
+    options = {key: values[0] for key, values in parse_qs(parts.query).items()}
+    path = f"{options['host']}/.s.PGSQL.{options['port']}"
 
     async def carry(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         there, to = await asyncio.open_unix_connection(path)
-        ways = {asyncio.ensure_future(copy(reader, to)), asyncio.ensure_future(copy(there, writer))}
-        await asyncio.wait(ways, return_when=asyncio.FIRST_COMPLETED)
-        for way in ways:
-            way.cancel()
+        copies = {
+            asyncio.ensure_future(copy(reader, to)),
+            asyncio.ensure_future(copy(there, writer)),
+        }
+        await asyncio.wait(copies, return_when=asyncio.FIRST_COMPLETED)
+        for each in copies:
+            each.cancel()
         for end in (to, writer):
             end.close()
 
@@ -45,25 +48,25 @@ async def by_tcp(dsn: str) -> AsyncIterator[str]:
 
 
 @pytest.fixture
-async def heard() -> list[dict[str, Any]]:
-    """What the loop would log of failures that nobody asked for."""
+async def logged() -> list[dict[str, Any]]:
+    """Collect what the loop would log about exceptions that were never retrieved."""
     found: list[dict[str, Any]] = []
     asyncio.get_running_loop().set_exception_handler(lambda _, context: found.append(context))
     return found
 
 
-async def given_up(call: Callable[[], Awaitable[Any]]) -> None:
+async def cancel_calls(call: Callable[[], Awaitable[Any]]) -> None:
     for number in range(ROUNDS):
         calls = [asyncio.ensure_future(call()) for _ in range(CALLS)]
-        for _ in range(number):  # somewhat further each time
+        for _ in range(number):  # cancelled a little later each time
             await asyncio.sleep(0)
         for each in calls:
             each.cancel()
         await asyncio.gather(*calls, return_exceptions=True)
 
 
-async def test_cancelled_calls_say_nothing(
-    database: str, conn: asyncpg.Connection, heard: list[dict[str, Any]]
+async def test_cancelled_calls_log_nothing(
+    database: str, conn: asyncpg.Connection, logged: list[dict[str, Any]]
 ) -> None:
     async with by_tcp(database) as dsn:
         app = Penstock(dsn, name="hasty")
@@ -72,16 +75,16 @@ async def test_cancelled_calls_say_nothing(
         async def mark(n: int) -> None: ...
 
         ticket = await mark.submit(n=0)
-        await given_up(lambda: mark.submit(n=1))
-        await given_up(lambda: mark.submit_many([{"n": n} for n in range(50)]))
-        await given_up(ticket.status)
-        await given_up(lambda: ticket.result(60))
+        await cancel_calls(lambda: mark.submit(n=1))
+        await cancel_calls(lambda: mark.submit_many([{"n": n} for n in range(50)]))
+        await cancel_calls(ticket.status)
+        await cancel_calls(lambda: ticket.result(60))
         with pytest.raises(TimeoutError):
             await asyncio.wait_for(ticket.result(), 0.01)
         await app.close()
     await eventually(lambda: none_of_ours(conn), "all connections are gone")
     gc.collect()
-    assert heard == []
+    assert logged == []
 
 
 async def none_of_ours(conn: asyncpg.Connection) -> bool:
@@ -106,8 +109,8 @@ async def test_a_cancelled_statement_ends_on_the_server(
     assert not await conn.fetchval(at_work)
 
 
-async def test_when_all_gave_up_a_database_that_is_away_is_not_logged(
-    heard: list[dict[str, Any]],
+async def test_when_all_callers_gave_up_an_unavailable_database_is_not_logged(
+    logged: list[dict[str, Any]],
 ) -> None:
     with socket.create_server(("127.0.0.1", 0)) as silent:
         app = Penstock(f"postgresql://u@127.0.0.1:{silent.getsockname()[1]}/x")
@@ -124,7 +127,7 @@ async def test_when_all_gave_up_a_database_that_is_away_is_not_logged(
     with pytest.raises(Unavailable):
         await mark.submit(n=1)
     gc.collect()
-    assert heard == []
+    assert logged == []
 
 
 async def is_forgotten(app: Penstock) -> bool:

@@ -1,4 +1,4 @@
-"""Queues that no worker stands by: a submit starts the first call, after its commit."""
+"""Driven queues: a submit starts the first call, after its commit."""
 
 import asyncio
 import subprocess
@@ -19,7 +19,7 @@ from support.waiting import eventually
 
 
 class Api:
-    """Listens where the API would, and notes what it is called for."""
+    """Listens at the API's address, and records the calls."""
 
     def __init__(self) -> None:
         self.paths: list[str] = []
@@ -42,7 +42,7 @@ class Api:
             writer.write(f"HTTP/1.1 {self.status} x\r\ncontent-length: 2\r\n\r\n{{}}".encode())
             await writer.drain()
         else:
-            await reader.read()  # until the caller has had enough
+            await reader.read()  # until the caller gives up
         writer.close()
 
 
@@ -72,7 +72,7 @@ async def _called(api: Api) -> bool:
 
 
 async def test_a_submit_starts_the_first_call(driven: Penstock, api: Api) -> None:
-    """M12: with a token that is good for this queue alone."""
+    """M12: with a token for this queue only."""
     await driven.kinds["mark"].submit(n=1)
     await eventually(lambda: _called(api), "a call")
     assert api.paths[0] == "/queue/v1/queues/marks/process"
@@ -90,7 +90,7 @@ async def test_many_submits_start_few_calls(driven: Penstock, api: Api) -> None:
     assert 1 <= len(api.paths) <= 10
 
 
-async def test_a_call_that_works_is_not_waited_for(driven: Penstock, api: Api) -> None:
+async def test_a_submit_does_not_wait_for_its_call(driven: Penstock, api: Api) -> None:
     api.silent = True
     async with asyncio.timeout(8):
         await driven.kinds["mark"].submit(n=1)
@@ -98,7 +98,7 @@ async def test_a_call_that_works_is_not_waited_for(driven: Penstock, api: Api) -
     assert len(api.paths) == 1
 
 
-async def test_an_api_that_is_away_or_refuses_costs_no_submit(
+async def test_an_api_that_is_unavailable_or_refuses_does_not_fail_submits(
     driven: Penstock,
     api: Api,
     conn: asyncpg.Connection,
@@ -122,17 +122,17 @@ async def test_an_api_that_is_away_or_refuses_costs_no_submit(
 async def test_in_the_callers_transaction_the_call_follows_its_commit(
     driven: Penstock, api: Api, conn: asyncpg.Connection
 ) -> None:
-    """M12: nobody is called for a job that is not there yet."""
+    """M12: no call is made for a job that is not committed."""
     kind = driven.kinds["mark"]
     await driven.engine()
-    begun = conn.transaction()
-    await begun.start()
+    transaction = conn.transaction()
+    await transaction.start()
     await kind.using(conn=conn).submit(n=1)
-    # A look of the waiting task at the database, at least: it finds no job.
+    # Meanwhile the waiting task polls at least once and finds no job.
     await kind.using(dedupe_key="x").submit(n=2)
     await eventually(lambda: _called(api), "the call of the other submit")
     before = len(api.paths)
-    await begun.commit()
+    await transaction.commit()
 
     async def again() -> bool:
         return len(api.paths) > before
@@ -140,12 +140,12 @@ async def test_in_the_callers_transaction_the_call_follows_its_commit(
     await eventually(again, "a call after the commit")
 
 
-async def test_the_blocking_twin_starts_it_too(driven: Penstock, api: Api) -> None:
+async def test_a_blocking_submit_starts_it_too(driven: Penstock, api: Api) -> None:
     await asyncio.to_thread(driven.sync.submit, "mark", n=1)
     await eventually(lambda: _called(api), "a call")
 
 
-async def test_a_script_that_ends_at_once_has_called(
+async def test_a_script_that_exits_at_once_has_called(
     api: Api, database: str, tmp_path: Path
 ) -> None:
     (tmp_path / "script.py").write_text(
@@ -175,7 +175,7 @@ async def test_without_an_address_it_is_refused_before_anything_is_written(
     assert await conn.fetchval("select count(*) from penstock.job") == 0
 
 
-async def test_a_test_runs_its_jobs_itself(tmp_path: Path) -> None:
+async def test_app_testing_runs_driven_jobs(tmp_path: Path) -> None:
     app = Penstock(home=tmp_path / "home", name="tested")
 
     @app.job(queue=app.queue("marks", drive="http"))

@@ -1,4 +1,4 @@
-"""First use: one opens and others wait; loops, threads and forked children each have their own."""
+"""The first use opens an engine; each loop, thread and forked child has its own."""
 
 import asyncio
 import gc
@@ -53,10 +53,10 @@ async def test_many_at_once_open_one_engine(database: str) -> None:
 
 
 @pytest.mark.parametrize("where", ["version.admit", "is_pooled"])
-async def test_a_line_that_breaks_while_the_app_connects_is_an_outage(
+async def test_a_connection_that_breaks_while_the_app_connects_is_an_outage(
     database: str, monkeypatch: pytest.MonkeyPatch, where: str
 ) -> None:
-    """Not an error of the driver, which callers do not know."""
+    """It is not an error of the driver, which callers do not know."""
     app, task = shop(database)
 
     async def breaks(of: Any) -> None:
@@ -85,8 +85,8 @@ async def test_one_caller_may_give_up_while_others_wait(database: str) -> None:
     await app.close()
 
 
-def test_each_run_has_connections_of_its_own_and_leaves_none(database: str) -> None:
-    """Several `asyncio.run` in one process, and nobody calls close."""
+def test_each_run_has_its_own_connections_and_leaves_none(database: str) -> None:
+    """Several `asyncio.run` in one process, without a call of close."""
     app, task = shop(database)
     for n in range(3):
         asyncio.run(task.submit(n=n))
@@ -96,15 +96,17 @@ def test_each_run_has_connections_of_its_own_and_leaves_none(database: str) -> N
     assert count(database, OURS) == 0
 
 
-def test_a_script_that_ends_right_after_its_submit_has_told_the_workers(database: str) -> None:
+def test_a_script_that_exits_right_after_its_submit_has_notified_the_workers(database: str) -> None:
     _app, task = shop(database)
     with psycopg.connect(database, autocommit=True) as conn:
         conn.execute("listen penstock_job")
         asyncio.run(task.submit(n=1))
-        assert [told.payload for told in conn.notifies(timeout=5, stop_after=1)] == ["q"]
+        assert [
+            notification.payload for notification in conn.notifies(timeout=5, stop_after=1)
+        ] == ["q"]
 
 
-def test_threads_with_loops_of_their_own(database: str) -> None:
+def test_threads_with_their_own_loops(database: str) -> None:
     app, task = shop(database)
     with ThreadPoolExecutor(4) as pool:
         tickets = list(pool.map(lambda n: asyncio.run(task.submit(n=n)), range(8)))
@@ -118,7 +120,7 @@ def test_a_loop_that_was_closed_without_its_end_is_forgotten(database: str) -> N
     loop.run_until_complete(app.engine())
     held = app._engines._by_loop[loop]
     loop.run_until_complete(loop.shutdown_asyncgens())
-    app._engines._by_loop[loop] = held  # as if it had not been told
+    app._engines._by_loop[loop] = held  # as if its engine were not closed
     loop.close()
     asyncio.run(app.engine())
     assert loop not in app._engines._by_loop
@@ -137,26 +139,26 @@ async def test_after_close_the_next_use_opens_again(database: str) -> None:
     await app.close()
 
 
-async def test_declaring_writes_nothing_where_nothing_changed(
+async def test_declaring_writes_nothing_if_nothing_changed(
     database: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     app, _task = shop(database)
     await app.engine()
     await app.close()
-    told: list[str] = []
+    declarations: list[str] = []
 
     async def declared(_: object, name: str, *_args: object, **_options: object) -> None:
-        told.append(name)
+        declarations.append(name)
 
     async with await Engine.open(database) as engine:
         monkeypatch.setattr(type(engine.queues), "declare", declared)
         monkeypatch.setattr(type(engine.queues), "declare_kind", declared)
         again, _ = shop(database)
         await again.declare(engine)
-        assert told == []
+        assert declarations == []
         again.queue("other")
         await again.declare(engine)
-        assert told == ["other"]
+        assert declarations == ["other"]
 
 
 async def test_a_role_that_may_only_call_functions_declares_as_well(database: str) -> None:
@@ -200,15 +202,15 @@ def test_settings_are_read_at_first_use(tmp_path: Path, monkeypatch: pytest.Monk
     for odd in ("mysql://u:open-sesame@x", "", 5):
         with pytest.raises(
             Invalid, match=r"^dsn must be an address of the form postgresql://"
-        ) as told:
+        ) as caught:
             Penstock(cast("str", odd))
-        assert "open-sesame" not in str(told.value)
+        assert "open-sesame" not in str(caught.value)
     assert Penstock(home="here").settings.home == tmp_path / "here"
 
 
 @quiet_forks
 def test_a_forked_child_opens_its_own(database: str) -> None:
-    """gunicorn with --preload, or multiprocessing: the parent's connections stay the parent's."""
+    """gunicorn with --preload, or multiprocessing: the parent keeps its connections."""
     app, task = shop(database)
     app.sync.submit(task, n=0)
 
@@ -227,12 +229,12 @@ def test_a_forked_child_opens_its_own(database: str) -> None:
             finally:
                 os._exit(code)
 
-        async def ended() -> bool:
+        async def has_exited() -> bool:
             found, status = os.waitpid(pid, os.WNOHANG)  # noqa: ASYNC222  # it does not wait
             assert status == 0
             return found == pid
 
-        await eventually(ended, "the end of the child")
+        await eventually(has_exited, "the exit of the child")
         assert await app.engine() is engine
         await task.submit(n=3)
 
@@ -267,7 +269,7 @@ print(asyncio.run(main()))
 def test_two_processes_that_use_one_embedded_home_for_the_first_time_at_once(
     tmp_path: Path,
 ) -> None:
-    """No set-up call, from an empty folder; the last to leave stops the server."""
+    """Without a set-up call, from an empty folder; the last one to leave stops the server."""
     home = tmp_path / "home"
     environment = {**os.environ, "PYTHONWARNINGS": "error"}
     processes = [
@@ -282,12 +284,12 @@ def test_two_processes_that_use_one_embedded_home_for_the_first_time_at_once(
         for _ in range(2)
     ]
     try:
-        ended = [process.communicate(timeout=90) for process in processes]
-        assert [(out.isdecimal(), err) for out, err in ((o.strip(), e) for o, e in ended)] == [
+        outputs = [process.communicate(timeout=90) for process in processes]
+        assert [(out.isdecimal(), err) for out, err in ((o.strip(), e) for o, e in outputs)] == [
             (True, "")
         ] * 2
-        assert max(int(out) for out, _ in ended) == 32
-        assert starts(home) in (1, 2)  # two where one ended before the other came
+        assert max(int(out) for out, _ in outputs) == 32
+        assert starts(home) in (1, 2)  # two if one exited before the other started
         assert not runs(home)
     finally:
         end_servers(tmp_path)
@@ -306,37 +308,37 @@ def test_the_end_of_another_kind_of_loop_closes_its_engine_too(database: str) ->
 async def test_an_embedded_server_is_used_once_per_process_and_left_by_the_last_app(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    told: list[str] = []
+    calls: list[str] = []
 
     class Server:
         dsn = "postgresql://embedded"
 
         @classmethod
         def use(cls, home: Path) -> "Server":
-            told.append(f"use {home.name}")
+            calls.append(f"use {home.name}")
             return cls()
 
         def leave(self) -> None:
-            told.append("leave")
+            calls.append("leave")
 
     monkeypatch.setattr(engines, "Embedded", Server)
     first, second = Penstock(home=tmp_path / "home"), Penstock(home=tmp_path / "home")
     assert {*await asyncio.gather(*(app.dsn() for app in (first, second, first)))} == {Server.dsn}
     await first.close()
     await first.close()
-    assert told == ["use home"]
+    assert calls == ["use home"]
     await second.close()
-    assert told == ["use home", "leave"]
+    assert calls == ["use home", "leave"]
     await second.dsn()
     gone = weakref.ref(second)
-    del second  # gone without a word: no user any more
+    del second  # dropped without close: it is no longer a user
 
     async def is_gone() -> bool:
         gc.collect()
         return gone() is None
 
-    # The thread that looked for its database may hold it a moment longer than its answer.
-    await eventually(is_gone, "nobody holds the app")
+    # The thread that returned its database may hold it a moment longer.
+    await eventually(is_gone, "no reference to the app")
     await first.dsn()
     await first.close()
-    assert told == ["use home", "leave", "use home", "leave"]
+    assert calls == ["use home", "leave", "use home", "leave"]

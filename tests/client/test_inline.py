@@ -1,4 +1,4 @@
-"""F10: a switch turns the queue off: the call runs in the caller, with the same row and limits."""
+"""F10: inline queues: the job runs in the submitting process, with the same row and limits."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -35,7 +35,7 @@ async def test_a_job_of_an_inline_queue_has_run_when_submit_returns(app: Penstoc
     assert job["progress"]["done"] == 1
 
 
-async def test_the_environment_turns_every_queue_off(
+async def test_the_environment_makes_every_queue_inline(
     database: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """F10"""
@@ -64,7 +64,7 @@ async def test_blocking_callers_get_it_done_too(app: Penstock) -> None:
     assert (await ticket.status())["result"] == "HI"
 
 
-async def test_a_failed_start_is_left_to_a_worker(app: Penstock) -> None:
+async def test_after_a_failure_a_worker_runs_the_job(app: Penstock) -> None:
     queue = app.queue("q", inline=True)
 
     @app.job(queue=queue)
@@ -80,8 +80,8 @@ async def test_a_failed_start_is_left_to_a_worker(app: Penstock) -> None:
     )
 
 
-async def test_a_job_waits_for_its_turn(app: Penstock) -> None:
-    """The queue's limit counts for callers as for workers."""
+async def test_an_inline_job_waits_for_a_slot(app: Penstock) -> None:
+    """The queue's limit applies to callers as to workers."""
     queue = app.queue("q", inline=True, concurrency=1)
     running, most = 0, 0
 
@@ -117,7 +117,9 @@ async def test_within_the_callers_transaction_it_runs_after_the_commit(
     assert ran == ["a"]
 
 
-async def test_so_does_that_of_a_blocking_connection(app: Penstock, database: str) -> None:
+async def test_within_a_blocking_transaction_it_runs_after_the_commit_too(
+    app: Penstock, database: str
+) -> None:
     queue = app.queue("q", inline=True)
 
     @app.job(queue=queue)
@@ -132,28 +134,28 @@ async def test_so_does_that_of_a_blocking_connection(app: Penstock, database: st
     assert await ticket.result(timeout=10) == "B"
 
 
-async def test_a_caller_is_a_worker_while_his_job_runs(
+async def test_a_caller_is_a_worker_while_its_job_runs(
     app: Penstock, conn: asyncpg.Connection
 ) -> None:
-    """Registered, with a lease: were he to die, the job would be recovered."""
+    """It is registered, with a lease: if its process died, the job would be recovered."""
     queue = app.queue("q", inline=True)
     seen: list[int] = []
 
     @app.job(queue=queue)
-    async def look() -> None:
+    async def read() -> None:
         seen.append(await conn.fetchval("select count(*) from penstock.worker_health where alive"))
 
-    await look.submit()
+    await read.submit()
     assert seen == [1]
 
     async def gone() -> bool:
         return not await conn.fetchval("select count(*) from penstock.worker_health where alive")
 
-    await eventually(gone, "the caller to be a worker no more")
+    await eventually(gone, "the caller is no longer a worker")
 
 
-async def test_what_an_inline_job_submits_runs_beside_it(app: Penstock) -> None:
-    """It may wait for the very slot that its parent has."""
+async def test_a_job_that_an_inline_job_submits_runs_in_the_background(app: Penstock) -> None:
+    """It may wait for the slot that its parent has."""
     queue = app.queue("q", inline=True, concurrency=1)
 
     @app.job(queue=queue)
@@ -168,11 +170,9 @@ async def test_what_an_inline_job_submits_runs_beside_it(app: Penstock) -> None:
     assert await app.ticket(await ticket.result()).result(timeout=10) == 3
 
 
-async def test_a_caller_who_leaves_gives_the_job_back(
-    app: Penstock, conn: asyncpg.Connection
-) -> None:
+async def test_a_cancelled_caller_releases_the_job(app: Penstock, conn: asyncpg.Connection) -> None:
     queue = app.queue("q", inline=True)
-    begun, ended = asyncio.Event(), asyncio.Event()
+    begun, stopped = asyncio.Event(), asyncio.Event()
 
     @app.job(queue=queue, dedupe="n")
     async def slow(n: int) -> int:
@@ -180,14 +180,14 @@ async def test_a_caller_who_leaves_gives_the_job_back(
         try:
             await asyncio.sleep(60)
         finally:
-            ended.set()
+            stopped.set()
         return n
 
     caller = asyncio.create_task(slow.submit(n=1))
     await begun.wait()
     caller.cancel()
     await asyncio.gather(caller, return_exceptions=True)
-    assert ended.is_set()
+    assert stopped.is_set()
     [job] = await conn.fetch("select status::text, failures, crashes from penstock.job")
     assert tuple(job) == ("queued", 0, 0)
 

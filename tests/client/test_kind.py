@@ -1,4 +1,4 @@
-"""Kinds of job: what `@app.job` takes, what it makes, and what it refuses where it is written."""
+"""Kinds of job: what `@app.job` takes, what it returns, and what it refuses at once."""
 
 import functools
 import inspect
@@ -30,8 +30,8 @@ def make(app: Penstock, function: Callable[..., Any] = plain, **options: Any) ->
     return app.job(**{"queue": "q", **options})(function)
 
 
-async def test_a_kind_is_called_as_the_function_it_is_made_of(app: Penstock) -> None:
-    """Handlers are tested as the functions they are."""
+async def test_a_kind_is_called_like_its_function(app: Penstock) -> None:
+    """Apps can test their handlers as plain functions."""
 
     @app.job(queue="q")
     def add(n: int, m: int = 1) -> int:
@@ -49,7 +49,7 @@ async def test_a_kind_is_called_as_the_function_it_is_made_of(app: Penstock) -> 
     assert repr(add).startswith("<job kind add of queue q, ")
 
 
-def test_handlers_are_what_a_worker_needs(app: Penstock) -> None:
+def test_handlers_have_what_a_worker_needs(app: Penstock) -> None:
     make(app)
     make(app, waiting, name="other", isolation=None)
     make(app, name="apart", isolation="process", memory="512MB")
@@ -66,7 +66,7 @@ def test_handlers_are_what_a_worker_needs(app: Penstock) -> None:
     assert handlers["plain"].parameters.names == ("n",)
 
 
-def test_a_decorated_handler_is_known_by_what_is_inside(app: Penstock) -> None:
+def test_a_decorated_handler_is_read_through_its_decorator(app: Penstock) -> None:
     def traced(function: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(function)
         def call(*args: Any, **options: Any) -> Any:
@@ -79,7 +79,7 @@ def test_a_decorated_handler_is_known_by_what_is_inside(app: Penstock) -> None:
     assert kind.parameters.names == ("n",)
 
 
-async def test_what_is_declared_of_a_kind_reaches_the_database(
+async def test_the_options_of_a_kind_reach_the_database(
     database: str, conn: asyncpg.Connection
 ) -> None:
     app = Penstock(database)
@@ -120,7 +120,7 @@ async def test_what_is_declared_of_a_kind_reaches_the_database(
     await app.close()
 
 
-async def test_a_queue_that_nobody_declared_is_told(database: str) -> None:
+async def test_an_undeclared_queue_is_refused(database: str) -> None:
     app = Penstock(database)
     app.queue("q")
     make(app, queue="nope")
@@ -158,11 +158,11 @@ WRONG: list[tuple[dict[str, Any], type[Exception], str]] = [
 ]
 
 
-@pytest.mark.parametrize(("options", "kind", "said"), WRONG)
-def test_a_wrong_option_is_told_where_it_is_written(
-    app: Penstock, options: dict[str, Any], kind: type[Exception], said: str
+@pytest.mark.parametrize(("options", "kind", "message"), WRONG)
+def test_a_wrong_option_is_refused_at_once(
+    app: Penstock, options: dict[str, Any], kind: type[Exception], message: str
 ) -> None:
-    with pytest.raises(kind, match=said):
+    with pytest.raises(kind, match=message):
         make(app, **options)
     assert app.kinds == {}
 
@@ -171,12 +171,12 @@ def test_a_wrong_option_is_told_where_it_is_written(
     ("written", "size"),
     [("512MB", 2**29), ("1 GiB", 2**30), ("0.5gb", 2**29), ("65536KB", 2**26), (2**26, 2**26)],
 )
-def test_memory_as_people_write_it(app: Penstock, written: str | int, size: int) -> None:
+def test_memory_is_read_in_common_forms(app: Penstock, written: str | int, size: int) -> None:
     kind = make(app, isolation="process", memory=written)
     assert kind.handler.memory_bytes == size
 
 
-def test_a_queue_of_another_app_is_told(app: Penstock) -> None:
+def test_a_queue_of_another_app_is_refused(app: Penstock) -> None:
     theirs = Penstock().queue("theirs")
     with pytest.raises(
         Misconfigured, match=r"queue theirs \(.*\) was declared by another Penstock"
@@ -194,7 +194,7 @@ class Called:
 
 
 @pytest.mark.parametrize(
-    ("handler", "said"),
+    ("handler", "message"),
     [
         (gives, "handler gives has a `yield`: return the result"),
         (Called(), "a handler must be a function, not Called"),
@@ -203,23 +203,23 @@ class Called:
         (5, "a handler must be a function, not int"),
     ],
 )
-def test_what_is_no_handler_is_told(app: Penstock, handler: Any, said: str) -> None:
-    with pytest.raises((Misconfigured, Invalid), match=said):
+def test_a_wrong_handler_is_refused(app: Penstock, handler: Any, message: str) -> None:
+    with pytest.raises((Misconfigured, Invalid), match=message):
         make(app, handler)
 
 
-def test_a_declaration_without_parentheses_is_told(app: Penstock) -> None:
+def test_a_declaration_without_parentheses_is_refused(app: Penstock) -> None:
     bare: Any = app.job
     with pytest.raises(Misconfigured, match=r"@app.job above plain needs parentheses"):
         bare(plain)
 
 
-def test_a_kind_is_not_made_twice_of_one_function(app: Penstock) -> None:
+def test_one_function_is_not_two_kinds(app: Penstock) -> None:
     with pytest.raises(Misconfigured, match="is already job kind plain"):
         make(app, make(app))
 
 
-def test_a_process_of_its_own_needs_a_plain_function_that_can_be_found(app: Penstock) -> None:
+def test_process_isolation_needs_a_plain_function_of_a_module(app: Penstock) -> None:
     with pytest.raises(Misconfigured, match="needs a plain `def`"):
         make(app, waiting, isolation="process")
 
@@ -229,7 +229,7 @@ def test_a_process_of_its_own_needs_a_plain_function_that_can_be_found(app: Pens
         make(app, inside, isolation="process")
 
 
-def test_two_kinds_of_one_name_are_told_with_both_places(app: Penstock) -> None:
+def test_two_kinds_of_one_name_are_refused_with_both_locations(app: Penstock) -> None:
     make(app, plain)
     with pytest.raises(Misconfigured) as caught:
         make(app, waiting, name="plain")
@@ -244,7 +244,7 @@ def test_the_same_function_may_be_declared_again(app: Penstock) -> None:
     assert first is not second
 
 
-def test_a_hook_has_to_be_async_and_to_take_job_and_connection(app: Penstock) -> None:
+def test_on_finish_needs_an_async_function_of_job_and_connection(app: Penstock) -> None:
     kind = make(app)
 
     def blocking(job: Any, conn: Any) -> None: ...
@@ -263,7 +263,7 @@ def test_a_hook_has_to_be_async_and_to_take_job_and_connection(app: Penstock) ->
         kind.on_finish(store)
 
 
-def test_inline_is_said_by_the_queue_or_by_the_environment(
+def test_inline_is_set_by_the_queue_or_by_the_environment(
     app: Penstock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     app.queue("here", inline=True)
@@ -289,8 +289,8 @@ async def test_a_constant_dedupe_is_one_key_for_all(database: str) -> None:
     await app.close()
 
 
-def test_no_priority_offset_may_be_said(app: Penstock) -> None:
-    """As None, which an app passes on where nobody has set one."""
+def test_a_priority_offset_may_be_none(app: Penstock) -> None:
+    """None: an app may pass on an option that is not set."""
     queue = app.queue("plain")
 
     @app.job(queue=queue, priority_offset=None)  # type: ignore[arg-type]

@@ -1,4 +1,4 @@
-"""An app behind a pooler that gives each transaction another session: it submits all the same."""
+"""An app behind a pooler in transaction mode can submit; workers and commands refuse it."""
 
 import asyncio
 
@@ -15,7 +15,7 @@ from support.servers.pooler import pooled
 from support.session_settings import sessions_with
 
 
-async def test_an_app_submits_and_looks_through_a_pooler(database: str) -> None:
+async def test_an_app_submits_and_reads_through_a_pooler(database: str) -> None:
     async with pooled(database) as dsn:
         app = Penstock(dsn, name="pooled")
         queue = app.queue("q")
@@ -32,10 +32,10 @@ async def test_an_app_submits_and_looks_through_a_pooler(database: str) -> None:
         await app.close()
 
 
-async def test_what_its_sessions_begin_with_changes_no_answer_and_stays_as_it_is(
+async def test_settings_of_sessions_change_no_answer_and_stay_unchanged(
     database: str, conn: asyncpg.Connection
 ) -> None:
-    """D3: each transaction sets what it relies on; the next client finds the session as it was."""
+    """D3: each transaction sets what it relies on, and leaves the session unchanged."""
     odd = {"default_transaction_isolation": "serializable", "statement_timeout": "7s"}
     with sessions_with(database, "role", **odd, standard_conforming_strings="off"):
         async with pooled(database) as dsn:
@@ -58,7 +58,7 @@ async def test_what_its_sessions_begin_with_changes_no_answer_and_stays_as_it_is
 
 
 async def test_a_command_refuses_a_session_that_is_not_its_own(database: str) -> None:
-    """Before it sets anything in it: that would be another program's a moment later."""
+    """It refuses before it changes a setting: the session is another program's a moment later."""
     async with pooled(database) as dsn:
         with pytest.raises(Misconfigured, match="pool_mode = session"):
             async with connect(Settings(dsn=dsn)):
@@ -82,8 +82,8 @@ async def test_a_worker_says_what_to_change(database: str) -> None:
             await Worker(dsn, app.handlers(), Options(name="w")).run()
 
 
-def test_anything_else_that_needs_a_session_says_so_too() -> None:
-    """Commands keep statements on their one connection, and meet another client's there."""
-    with pytest.raises(Misconfigured) as told, translated():
+def test_other_programs_that_need_a_session_say_so_too() -> None:
+    """A command's prepared statement may already exist in the session, from another client."""
+    with pytest.raises(Misconfigured) as caught, translated():
         raise asyncpg.DuplicatePreparedStatementError
-    assert str(told.value) == POOLED
+    assert str(caught.value) == POOLED

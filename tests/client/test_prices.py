@@ -1,4 +1,4 @@
-"""What jobs cost: prices that are declared, found on the server, and taken with the submit."""
+"""Prices of jobs: declared, determined on the server, and reserved by the submit."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -23,7 +23,7 @@ async def paid(app: Penstock) -> Penstock:
 
 
 def made(app: Penstock, **options: Any) -> Kind[..., Any]:
-    """A kind with fields of each sort that a price may be read from."""
+    """A kind with a field of each type from which a price may be read."""
 
     @app.job(queue="q", account=Constant("u1"), **options)
     async def draw(
@@ -60,21 +60,21 @@ PRICES: list[tuple[Any, dict[str, Any], int]] = [
 
 
 @pytest.mark.parametrize(("price", "payload", "costs"), PRICES)
-async def test_a_price_is_found_by_what_was_declared(
+async def test_the_declaration_determines_the_price(
     paid: Penstock, conn: asyncpg.Connection, price: Any, payload: dict[str, Any], costs: int
 ) -> None:
-    """G18: from number, field, function and table; defaults of the handler count."""
+    """G18: from number, field, function and table; default values of the handler count."""
     ticket = await made(paid, price=price).submit(**payload)
     assert await reserved(conn, ticket.id) == costs
     assert ticket.balance == 100 - costs
     assert (await paid.accounts.show("u1"))["balance"] == 100 - costs
     job = await ticket.status()
-    told = {"reserved": costs, "charged": 0, "refunded": 0}
-    assert {key: (job["credits"] or told)[key] for key in told} == told
+    expected = {"reserved": costs, "charged": 0, "refunded": 0}
+    assert {key: (job["credits"] or expected)[key] for key in expected} == expected
 
 
 async def test_a_toml_kind_has_its_price(database: str, tmp_path: Path) -> None:
-    """G18: a job without a line of Python."""
+    """G18: a job without Python."""
     path = tmp_path / "penstock.toml"
     path.write_text("""
         [queues.q]
@@ -99,9 +99,7 @@ async def test_a_toml_kind_has_its_price(database: str, tmp_path: Path) -> None:
     await app.close()
 
 
-async def test_what_is_declared_of_prices_reaches_the_database(
-    paid: Penstock, conn: asyncpg.Connection
-) -> None:
+async def test_declared_prices_reach_the_database(paid: Penstock, conn: asyncpg.Connection) -> None:
     def kind(name: str, **options: Any) -> None:
         @paid.job(queue="q", name=name, **options)
         def work(n: int, size: str = "s") -> None: ...
@@ -127,11 +125,9 @@ async def test_what_is_declared_of_prices_reaches_the_database(
 @pytest.mark.parametrize(
     "price", ["n", Field("n"), {"field": "n"}, {"field": "n", "trusted": False}]
 )
-def test_a_price_that_the_submitter_writes_has_to_be_said_to_be_trusted(
-    paid: Penstock, price: Any
-) -> None:
+def test_a_price_in_the_payload_has_to_be_declared_trusted(paid: Penstock, price: Any) -> None:
     """G18: an account's key could submit at 0."""
-    with pytest.raises(Invalid, match="taken from the parameter n, so whoever submits") as caught:
+    with pytest.raises(Invalid, match="taken from the parameter n, so the submitter") as caught:
 
         @paid.job(queue="q", price=price)
         def work(n: int) -> None: ...
@@ -188,15 +184,15 @@ WRONG: list[tuple[dict[str, Any], str]] = [
 ]
 
 
-@pytest.mark.parametrize(("options", "said"), WRONG)
-def test_a_wrong_price_is_told_where_it_is_written(options: dict[str, Any], said: str) -> None:
+@pytest.mark.parametrize(("options", "message"), WRONG)
+def test_a_wrong_price_is_refused_at_once(options: dict[str, Any], message: str) -> None:
     """G18"""
     app = Penstock("postgresql://nowhere")
     app.queue("q")
 
     def work(n: int, size: str) -> None: ...
 
-    with pytest.raises(Invalid, match=said) as caught:
+    with pytest.raises(Invalid, match=message) as caught:
         app.job(queue="q", **options)(work)
     assert (caught.value.code, app.kinds) == ("invalid_option", {})
     assert caught.value.field == next(iter(options))
@@ -213,7 +209,7 @@ ODD: list[Callable[[dict[str, Any]], Any]] = [
 
 
 @pytest.mark.parametrize("function", ODD)
-async def test_a_function_that_answers_no_price_is_told(
+async def test_a_function_that_returns_no_price_is_refused(
     paid: Penstock, conn: asyncpg.Connection, function: Callable[[dict[str, Any]], Any]
 ) -> None:
     kind = made(paid, price=function)
@@ -229,7 +225,7 @@ async def test_a_function_that_answers_no_price_is_told(
 async def test_a_kind_whose_price_is_a_function_is_not_for_plain_sql(
     paid: Penstock, conn: asyncpg.Connection
 ) -> None:
-    """G1: nobody gets it for nothing by another way."""
+    """G1: there is no other way to get it for free."""
     made(paid, price=lambda _: 3)
     await paid.engine()
     with pytest.raises(asyncpg.PostgresError) as caught:
@@ -237,7 +233,9 @@ async def test_a_kind_whose_price_is_a_function_is_not_for_plain_sql(
     assert caught.value.sqlstate == "PS422"
 
 
-async def test_what_using_says_wins_over_the_kind(paid: Penstock, conn: asyncpg.Connection) -> None:
+async def test_a_price_of_using_overrides_the_kind(
+    paid: Penstock, conn: asyncpg.Connection
+) -> None:
     for n, price in enumerate((9, COST, PER, lambda _: 9)):
         kind = made(paid, name=f"draw{n}", price=price)
         ticket = await kind.using(price=2).submit()
@@ -256,10 +254,10 @@ async def test_an_odd_price_is_refused_by_name(paid: Penstock, price: Any) -> No
         assert (caught.value.code, caught.value.field) == ("invalid_job", "price")
 
 
-async def test_too_few_credits_are_told_with_balance_and_price(
+async def test_too_few_credits_are_refused_with_balance_and_price(
     paid: Penstock, conn: asyncpg.Connection
 ) -> None:
-    """G2: and nothing is queued."""
+    """G2: nothing is queued."""
     kind = made(paid, price=60)
     assert (await kind.submit()).balance == 40
     with pytest.raises(InsufficientCredits) as caught:
@@ -273,7 +271,7 @@ async def test_too_few_credits_are_told_with_balance_and_price(
     assert (await paid.accounts.show("u1"))["balance"] == 40
 
 
-async def test_a_priced_job_has_to_be_somebodys(paid: Penstock) -> None:
+async def test_a_priced_job_needs_an_account(paid: Penstock) -> None:
     @paid.job(queue="q", price=COST)
     async def work(cost: int) -> None: ...
 
@@ -326,10 +324,10 @@ async def test_many_are_priced_one_by_one(paid: Penstock, conn: asyncpg.Connecti
 
 @pytest.mark.parametrize("driver", ["asyncpg", "psycopg", "psycopg async", "DB-API"])
 @pytest.mark.parametrize("commits", [True, False])
-async def test_credits_go_with_the_callers_transaction(
+async def test_credits_are_part_of_the_callers_transaction(
     paid: Penstock, database: str, driver: str, commits: bool
 ) -> None:
-    """G1: rolled back, nothing was taken."""
+    """G1: after a rollback nothing is reserved."""
     kind = made(paid, price=30, split=("images", 4))
     async with BORROWERS[driver](database) as own:
         ticket = await kind.using(conn=own.conn).submit(images=8)

@@ -1,4 +1,4 @@
-"""Submitting: what is asked for is what the database has, in whose transaction it may be."""
+"""Submits: the database has exactly the requested job, also in the caller's transaction."""
 
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -11,7 +11,7 @@ from penstock import Constant, Invalid, Kind, NotFound, Penstock
 from support.caller_connections import BORROWERS
 from support.waiting import eventually
 
-# One of each way to call; tests/engine has them all.
+# One driver of each style; tests/engine has all of them.
 DRIVERS = [
     "asyncpg",
     "psycopg",
@@ -67,8 +67,8 @@ async def stored(conn: asyncpg.Connection, job_id: Any) -> dict[str, Any]:
     return dict(row)
 
 
-async def test_a_submit_answers_with_a_ticket(shop: Shop, conn: asyncpg.Connection) -> None:
-    """E1: validated and stored, and an id at once."""
+async def test_a_submit_returns_a_ticket(shop: Shop, conn: asyncpg.Connection) -> None:
+    """E1: it is validated and stored, and its id returned at once."""
     ticket = await shop.mark.submit(sid="s1", teacher="t1", n="5")
     assert (ticket.kind, ticket.deduplicated, ticket.replayed) == ("mark", False, False)
     job = await stored(conn, ticket.id)
@@ -76,7 +76,7 @@ async def test_a_submit_answers_with_a_ticket(shop: Shop, conn: asyncpg.Connecti
     assert job["payload"] == {"sid": "s1", "lesson": "L0", "teacher": "t1", "n": 5}
 
 
-async def test_a_fixed_value_is_everybodys(shop: Shop, conn: asyncpg.Connection) -> None:
+async def test_a_constant_applies_to_every_job(shop: Shop, conn: asyncpg.Connection) -> None:
     job = await stored(conn, (await shop.fixed.submit(n=1)).id)
     assert (job["account"], job["topic"], job["dedupe_key"]) == ("house", "everything", None)
 
@@ -89,7 +89,7 @@ async def test_a_function_is_called_with_the_payload(shop: Shop, conn: asyncpg.C
     assert twin.deduplicated
 
 
-async def test_a_function_that_answers_something_odd_is_told(shop: Shop) -> None:
+async def test_a_function_that_returns_a_wrong_type_is_refused(shop: Shop) -> None:
     @shop.app.job(queue="q", topic=lambda _: ["x"])  # type: ignore[arg-type]  # the point
     def odd(n: int) -> None: ...
 
@@ -97,7 +97,9 @@ async def test_a_function_that_answers_something_odd_is_told(shop: Shop) -> None
         await odd.submit(n=1)
 
 
-async def test_what_is_said_at_the_submit_wins(shop: Shop, conn: asyncpg.Connection) -> None:
+async def test_options_of_the_submit_override_the_kind(
+    shop: Shop, conn: asyncpg.Connection
+) -> None:
     for kind, payload in ((shop.mark, {"sid": "s"}), (shop.computed, {"n": 1})):
         job = await stored(
             conn,
@@ -137,7 +139,9 @@ async def test_a_double_click_is_one_job(shop: Shop) -> None:
     assert first.id == second.id
 
 
-async def test_many_are_all_or_none_and_in_order(shop: Shop, conn: asyncpg.Connection) -> None:
+async def test_a_bulk_submit_is_all_or_none_and_in_order(
+    shop: Shop, conn: asyncpg.Connection
+) -> None:
     tickets = await shop.mark.submit_many({"sid": f"s{n % 4}"} for n in range(5))
     assert [ticket.deduplicated for ticket in tickets] == [False] * 4 + [True]
     assert tickets[4].id == tickets[0].id
@@ -169,7 +173,7 @@ async def test_many_are_all_or_none_and_in_order(shop: Shop, conn: asyncpg.Conne
         ({"conn": 5}, "conn"),
     ],
 )
-async def test_a_wrong_option_of_a_submit_names_itself(
+async def test_a_wrong_option_of_a_submit_is_named(
     shop: Shop, options: dict[str, Any], field: str
 ) -> None:
     with pytest.raises(Invalid) as caught:
@@ -178,13 +182,13 @@ async def test_a_wrong_option_of_a_submit_names_itself(
 
 
 async def test_nothing_wrong_reaches_the_database(shop: Shop) -> None:
-    """E1, E14: refused before there is anything to connect to."""
+    """E1, E14: refused without a connection to the database."""
     with pytest.raises(Invalid, match="sid of job kind mark must be a valid string"):
         await shop.mark.submit(sid=5)
     assert not shop.app._engines.any_open
 
 
-async def test_plain_sql_cannot_submit_what_needs_the_apps_code(
+async def test_plain_sql_cannot_submit_a_kind_that_needs_the_apps_code(
     shop: Shop, conn: asyncpg.Connection
 ) -> None:
     await shop.app.engine()
@@ -193,7 +197,9 @@ async def test_plain_sql_cannot_submit_what_needs_the_apps_code(
     await conn.execute("select penstock.submit_job('fixed', '{\"n\": 1}')")
 
 
-async def test_of_many_the_wrong_row_is_named(shop: Shop, conn: asyncpg.Connection) -> None:
+async def test_the_wrong_row_of_a_bulk_submit_is_named(
+    shop: Shop, conn: asyncpg.Connection
+) -> None:
     rows: list[dict[str, Any]] = [{"n": 1}, {"n": 2}, {"n": "many"}]
     with pytest.raises(Invalid, match=r"^row 3: n of job kind fixed must be") as caught:
         await shop.fixed.submit_many(rows)
@@ -202,7 +208,7 @@ async def test_of_many_the_wrong_row_is_named(shop: Shop, conn: asyncpg.Connecti
         await shop.mark.submit_many([{"sid": "a"}, {"sid": "x" * 501}])
     assert caught.value.members["index"] == 1
     for refused in (shop.fixed.using(priority=5000), shop.fixed.using(account="")):
-        with pytest.raises(Invalid, match=r"^(priority|account) must be"):  # said for all of them
+        with pytest.raises(Invalid, match=r"^(priority|account) must be"):  # given for all of them
             await refused.submit_many([{"n": 1}])
     with pytest.raises(Invalid, match=r"^n of job kind"):
         await shop.fixed.submit(n="many")
@@ -210,7 +216,7 @@ async def test_of_many_the_wrong_row_is_named(shop: Shop, conn: asyncpg.Connecti
 
 
 @pytest.mark.parametrize(
-    ("options", "told"),
+    ("options", "message"),
     [
         ({"timeout": 0}, "timeout is 0; it may be more than 0, and at most ten years"),
         ({"expires": "0s"}, "expires is '0s'; it may be more than 0, and at most ten years"),
@@ -218,10 +224,10 @@ async def test_of_many_the_wrong_row_is_named(shop: Shop, conn: asyncpg.Connecti
         ({"delay": 1, "run_at": datetime(2030, 1, 1, tzinfo=UTC)}, "delay and run_at exclude one"),
     ],
 )
-def test_options_are_told_by_their_own_names(
-    shop: Shop, options: dict[str, Any], told: str
+def test_refusals_have_the_options_own_names(
+    shop: Shop, options: dict[str, Any], message: str
 ) -> None:
-    with pytest.raises(Invalid, match=f"^{told}") as caught:
+    with pytest.raises(Invalid, match=f"^{message}") as caught:
         shop.mark.using(**options)
     assert caught.value.code == "invalid_job"
     assert caught.value.field in options
@@ -238,7 +244,7 @@ async def test_payloads_are_given_by_name(shop: Shop) -> None:
         blocking(shop.mark, "s1")
 
 
-async def test_what_is_declared_later_is_known_at_its_submit(shop: Shop) -> None:
+async def test_a_kind_declared_later_is_known_at_its_submit(shop: Shop) -> None:
     await shop.mark.submit(sid="s")
     shop.app.queue("late", concurrency=3)
 
@@ -264,10 +270,10 @@ async def test_strict_accounts_refuse_unknown_ones(database: str) -> None:
 
 
 @pytest.fixture
-async def heard(conn: asyncpg.Connection) -> list[str]:
-    """Queues that workers were told of."""
+async def woken(conn: asyncpg.Connection) -> list[str]:
+    """Collect the queues in notifications to workers."""
     found: list[str] = []
-    await conn.add_listener("penstock_job", lambda *told: found.append(str(told[-1])))
+    await conn.add_listener("penstock_job", lambda *arguments: found.append(str(arguments[-1])))
     return found
 
 
@@ -278,34 +284,34 @@ async def test_the_callers_transaction_decides(
     shop: Shop,
     database: str,
     conn: asyncpg.Connection,
-    heard: list[str],
+    woken: list[str],
     driver: str,
     commits: bool,
 ) -> None:
-    """E3: the app's own write and the job happen together, or not at all; so does the hint."""
+    """E3: the app's own write, the job and the wake-up are committed together, or not at all."""
     async with BORROWERS[driver](database) as caller:
         ticket = await shop.mark.using(conn=caller.conn).submit(sid="s1")
         await shop.mark.using(conn=caller.conn).submit_many([{"sid": "s1"}, {"sid": "s2"}])
         assert await conn.fetchval("select count(*) from penstock.job") == 0
-        assert heard == []
+        assert woken == []
         await caller.end(commits=commits)
     assert await conn.fetchval("select count(*) from penstock.job") == (2 if commits else 0)
 
-    async def told() -> bool:
+    async def was_woken() -> bool:
         await conn.fetchval("select 1")
-        return heard == (["q"] if commits else [])
+        return woken == (["q"] if commits else [])
 
-    await eventually(told, "the hint after the commit")
+    await eventually(was_woken, "the wake-up after the commit")
     if commits:
         assert (await ticket.status())["status"] == "queued"
 
 
-async def test_workers_are_told_of_what_is_due_now_only(
-    shop: Shop, conn: asyncpg.Connection, heard: list[str]
+async def test_workers_are_notified_of_due_jobs_only(
+    shop: Shop, conn: asyncpg.Connection, woken: list[str]
 ) -> None:
     await shop.mark.using(delay="1h").submit(sid="later")
     await shop.mark.submit(sid="now")
     await shop.mark.submit(sid="now")  # deduplicated
-    await shop.app.close()  # sends what is not sent yet
+    await shop.app.close()  # sends pending wake-ups
     await conn.fetchval("select 1")
-    assert heard == ["q"]
+    assert woken == ["q"]

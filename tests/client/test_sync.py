@@ -1,4 +1,4 @@
-"""The blocking twin: the same answers from any thread, and nothing left behind."""
+"""`app.sync`: the same answers from any thread, and nothing left behind."""
 
 import asyncio
 import gc
@@ -57,7 +57,7 @@ def test_a_job_goes_from_submit_to_its_result(app: Penstock, task: Kind[..., Any
     assert app.sync.result(str(ticket.id)) == 7
 
 
-def test_kinds_go_by_name_too(app: Penstock, task: Kind[..., Any]) -> None:
+def test_kinds_may_be_given_by_name(app: Penstock, task: Kind[..., Any]) -> None:
     assert app.sync.submit("task", n=1).id == app.sync.submit(task, n=1).id
     with pytest.raises(NotFound, match="no job kind tusk in this app; known are task"):
         app.sync.submit("tusk", n=1)
@@ -77,7 +77,7 @@ def test_many_and_options(app: Penstock, task: Kind[..., Any]) -> None:
 def test_errors_are_the_same(app: Penstock, task: Kind[..., Any]) -> None:
     with pytest.raises(Invalid, match="n of job kind task is required"):
         app.sync.submit(task)
-    assert threads() == []  # not even a loop for that
+    assert threads() == []  # not even a loop was needed
     with pytest.raises(Invalid, match="conn must be a connection"):
         app.sync.using(task, conn=5).submit(n=1)
     with pytest.raises(TypeError, match="prority"):
@@ -87,7 +87,7 @@ def test_errors_are_the_same(app: Penstock, task: Kind[..., Any]) -> None:
 
 
 def test_several_threads_share_one_loop(app: Penstock, task: Kind[..., Any]) -> None:
-    """A web server's threads; each gets its own answer."""
+    """Like a web server's threads; each gets its own answer."""
     with ThreadPoolExecutor(8) as pool:
         tickets = list(pool.map(lambda n: app.sync.submit(task, n=n), range(40)))
     assert len({ticket.id for ticket in tickets}) == 40
@@ -99,7 +99,7 @@ def test_several_threads_share_one_loop(app: Penstock, task: Kind[..., Any]) -> 
 async def test_the_callers_connection_is_used_in_the_callers_thread(
     app: Penstock, task: Kind[..., Any], database: str, driver: str, commits: bool
 ) -> None:
-    """E3: from Django, Flask or a script; such a connection belongs to its thread."""
+    """E3: in Django, Flask or a script, a connection belongs to its thread."""
     async with BORROWERS[driver](database) as caller:
         using = app.sync.using(task, conn=caller.conn)
         await asyncio.to_thread(using.submit, n=1)
@@ -112,17 +112,17 @@ async def test_the_callers_connection_is_used_in_the_callers_thread(
         assert other.execute("select count(*) from penstock.job").fetchall() == [(expected,)]
 
 
-async def test_a_connection_of_a_loop_is_refused_with_the_way_out(
+async def test_an_async_connection_is_refused_with_what_to_do(
     app: Penstock, task: Kind[..., Any], conn: asyncpg.Connection
 ) -> None:
     with pytest.raises(Invalid, match="conn is a connection for an event loop"):
         app.sync.using(task, conn=conn)
 
 
-def test_the_loop_is_not_touched_for_the_callers_connection(
+def test_calls_on_the_callers_connection_do_not_use_the_loop(
     app: Penstock, task: Kind[..., Any], database: str
 ) -> None:
-    """A loop that is busy with something long does not hold the caller's transaction open."""
+    """A loop with a long task does not keep the caller's transaction open."""
     app.sync.submit(task, n=0)
     release = threading.Event()
     opened = app.sync._thread.run(app.engine())
@@ -135,7 +135,7 @@ def test_the_loop_is_not_touched_for_the_callers_connection(
 
 
 def test_a_function_of_the_payload_may_use_sync_itself(app: Penstock, task: Kind[..., Any]) -> None:
-    """It runs in the caller's thread, not in the loop that would wait for itself."""
+    """It runs in the caller's thread, not in the loop, which would wait for itself."""
 
     @app.job(queue="q", topic=lambda p: str(app.sync.submit(task, n=p["n"]).id))
     def second(n: int) -> None: ...
@@ -154,7 +154,7 @@ def test_after_close_the_next_call_opens_again(app: Penstock, task: Kind[..., An
 
 
 def test_an_app_that_is_dropped_leaves_no_thread_and_no_connection(database: str) -> None:
-    """Streamlit runs its script again at each click, and makes another app each time."""
+    """Streamlit runs its script again at each click, and creates another app each time."""
 
     def script() -> None:
         app = Penstock(database)
@@ -197,11 +197,13 @@ def test_a_script_needs_no_close(database: str) -> None:
             timeout=30,
         )
         assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
-        assert [told.payload for told in conn.notifies(timeout=5, stop_after=1)] == ["q"]
+        assert [
+            notification.payload for notification in conn.notifies(timeout=5, stop_after=1)
+        ] == ["q"]
 
 
 async def test_inside_a_running_loop_it_says_what_to_use(database: str) -> None:
-    """D2: it would block the loop, and with it all that runs there."""
+    """D2: it would block the loop and everything that runs in it."""
     app = Penstock(database, name="tests")
     app.queue("q")
 

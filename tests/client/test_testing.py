@@ -1,4 +1,4 @@
-"""`app.testing()`: a database for one test, jobs run when told, time that moves."""
+"""`app.testing()`: a database for one test, jobs that run on command, a movable clock."""
 
 from pathlib import Path
 
@@ -15,7 +15,7 @@ def app(tmp_path: Path) -> Penstock:
     return Penstock(home=tmp_path / "home", name="tested")
 
 
-async def test_what_is_due_runs_when_told_and_what_backs_off_when_time_has_moved(
+async def test_due_jobs_run_on_drain_and_retries_after_the_clock_moved(
     app: Penstock,
 ) -> None:
     """F3: after 5 minutes, then after 10; at most 3 attempts."""
@@ -41,8 +41,8 @@ async def test_what_is_due_runs_when_told_and_what_backs_off_when_time_has_moved
             await ticket.result()
 
 
-async def test_what_is_over_its_retention_goes_when_time_has_moved(app: Penstock) -> None:
-    """An ended job is kept as long as its queue says, and read until then."""
+async def test_jobs_over_their_retention_are_removed_when_the_clock_moves(app: Penstock) -> None:
+    """A finished job is kept and can be read for the retention of its queue."""
     queue = app.queue("q", retention="2d")
 
     @app.job(queue=queue)
@@ -59,7 +59,7 @@ async def test_what_is_over_its_retention_goes_when_time_has_moved(app: Penstock
             await ticket.status()
 
 
-async def test_one_is_open_at_a_time(app: Penstock) -> None:
+async def test_only_one_testing_block_is_open_at_a_time(app: Penstock) -> None:
     for _ in range(2):
         async with app.testing():
             with pytest.raises(Misconfigured, match=r"^testing\(\) is already open"):
@@ -67,7 +67,7 @@ async def test_one_is_open_at_a_time(app: Penstock) -> None:
                     pytest.fail("it was let in")
 
 
-async def test_each_test_has_a_database_of_its_own(app: Penstock) -> None:
+async def test_each_test_has_its_own_database(app: Penstock) -> None:
     queue = app.queue("q")
 
     @app.job(queue=queue, dedupe="n")
@@ -85,9 +85,9 @@ async def test_each_test_has_a_database_of_its_own(app: Penstock) -> None:
     assert tickets[0].id != tickets[1].id
 
 
-async def test_what_a_job_submits_runs_too_and_hooks_are_told(app: Penstock) -> None:
+async def test_jobs_of_jobs_run_too_and_on_finish_is_called(app: Penstock) -> None:
     queue = app.queue("q")
-    told: list[tuple[str, str]] = []
+    finished: list[tuple[str, str]] = []
 
     @app.job(queue=queue)
     async def child() -> None:
@@ -100,15 +100,15 @@ async def test_what_a_job_submits_runs_too_and_hooks_are_told(app: Penstock) -> 
     @child.on_finish
     async def note(job: FinishedJob, conn: asyncpg.Connection) -> None:
         assert await conn.fetchval("select 1") == 1
-        told.append((job.kind, job.status))
+        finished.append((job.kind, job.status))
 
     async with app.testing() as t:
         await parent.submit()
         assert await t.drain() == 2
-    assert told == [("child", "failed")]
+    assert finished == [("child", "failed")]
 
 
-async def test_the_app_is_back_at_its_own_database_afterwards(database: str) -> None:
+async def test_the_app_uses_its_own_database_again_afterwards(database: str) -> None:
     app = Penstock(database, name="tested")
     queue = app.queue("q")
 

@@ -1,4 +1,4 @@
-"""Tickets: waiting for a result, and hearing in a sentence why there is none."""
+"""Tickets: waiting for a result, and a sentence if there is none."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -34,18 +34,18 @@ def task(app: Penstock) -> Kind[..., Any]:
 
 @pytest.fixture
 def end(app: Penstock) -> End:
-    """Run what waits, as a worker would."""
+    """Run the queued jobs, as a worker would."""
 
-    async def ended(outcome: Outcome) -> None:
+    async def finish(outcome: Outcome) -> None:
         engine = await app.engine()
         worker = await engine.workers.register("w")
         started = await engine.jobs.claim(worker, "q", 10)
         await engine.jobs.finish(worker, [(job, outcome) for job in started])
 
-    return ended
+    return finish
 
 
-async def test_a_result_is_waited_for(task: Kind[..., Any], end: End) -> None:
+async def test_result_waits_until_the_job_has_finished(task: Kind[..., Any], end: End) -> None:
     ticket = await task.submit(answer="s")
     waiting = asyncio.create_task(ticket.result(timeout="1m"))
     await end(Succeeded({"score": 7}))
@@ -54,14 +54,14 @@ async def test_a_result_is_waited_for(task: Kind[..., Any], end: End) -> None:
     assert (await ticket.status())["status"] == "succeeded"
 
 
-async def test_nothing_is_a_result_too(task: Kind[..., Any], end: End) -> None:
+async def test_none_is_a_result_too(task: Kind[..., Any], end: End) -> None:
     ticket = await task.submit(answer="s")
     await end(Succeeded(None))
     assert await ticket.result() is None
     assert await ticket.result(timeout=0) is None
 
 
-async def test_a_failure_is_told_with_its_class(task: Kind[..., Any], end: End) -> None:
+async def test_a_failure_is_raised_with_its_class(task: Kind[..., Any], end: End) -> None:
     ticket = await task.submit(answer="sesame")
     await end(Failed(Error("refused", "the model declined", retryable=False)))
     with pytest.raises(JobFailed, match=r"\(task\) failed: refused: the model declined") as caught:
@@ -79,7 +79,7 @@ async def test_a_cancelled_job_has_no_result(task: Kind[..., Any]) -> None:
     assert caught.value.job_id == ticket.id
 
 
-async def test_waiting_ends_with_a_sentence_and_the_job_goes_on(task: Kind[..., Any]) -> None:
+async def test_after_the_timeout_the_job_goes_on(task: Kind[..., Any]) -> None:
     ticket = await task.submit(answer="s")
     with pytest.raises(TimeoutError, match=r"has not finished within 0.03 s; it goes on"):
         await ticket.result(timeout=0.03)
@@ -90,7 +90,7 @@ async def test_waiting_ends_with_a_sentence_and_the_job_goes_on(task: Kind[..., 
         await ticket.result(timeout="soon")
 
 
-async def test_a_ticket_can_be_had_from_an_id(app: Penstock, task: Kind[..., Any]) -> None:
+async def test_a_ticket_is_made_from_an_id(app: Penstock, task: Kind[..., Any]) -> None:
     ticket = await task.submit(answer="s")
     assert (await app.ticket(str(ticket.id)).status())["kind"] == "task"
     assert app.ticket(ticket.id) == Ticket(ticket.id, app=app)
@@ -99,21 +99,21 @@ async def test_a_ticket_can_be_had_from_an_id(app: Penstock, task: Kind[..., Any
             app.ticket(wrong)  # type: ignore[arg-type]  # the point of the test
 
 
-async def test_an_unknown_job_is_told(app: Penstock) -> None:
+async def test_an_unknown_job_is_refused(app: Penstock) -> None:
     ticket = app.ticket(uuid4())
     for ask in (ticket.status, ticket.result, ticket.cancel):
         with pytest.raises(NotFound, match="there is no job"):
             await ask()
 
 
-def test_a_ticket_shows_what_it_is(app: Penstock) -> None:
+def test_the_repr_of_a_ticket_shows_its_values(app: Penstock) -> None:
     ticket = Ticket(UUID(int=5), "mark", deduplicated=True, app=app)
     assert "mark" in repr(ticket)
     assert "Penstock" not in repr(ticket)
     assert hash(ticket) == hash(Ticket(UUID(int=5), "mark", deduplicated=True, app=app))
 
 
-def test_tickets_of_one_job_are_one_in_a_set(app: Penstock) -> None:
+def test_tickets_of_one_job_are_equal(app: Penstock) -> None:
     first, second = (Ticket(UUID(int=n), app=app) for n in (1, 2))
     whole = BatchTicket(UUID(int=1), app=app, tickets=(first, second))
     assert len({first, second, Ticket(UUID(int=1), app=app), whole}) == 3

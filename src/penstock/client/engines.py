@@ -133,7 +133,7 @@ class Engines:
         return opened
 
     def _forget_closed_loops(self) -> None:
-        """Of loops that were closed without being ended in good order, nothing can be closed."""
+        """Forget loops that were closed without a shutdown: nothing of theirs can be closed."""
         for loop in [loop for loop in list(self._by_loop) if loop.is_closed()]:
             if opened := _result(self._by_loop.pop(loop, None)):
                 _keepers.discard(opened.keeper)

@@ -1,4 +1,4 @@
-"""Queues, plans and retries: what is said reaches the database, what is wrong is told at once."""
+"""Queues, plans and retries: options reach the database, and wrong ones are refused at once."""
 
 import runpy
 import subprocess
@@ -55,7 +55,7 @@ async def test_every_option_of_a_queue_reaches_the_database(
     }
 
 
-async def test_what_is_not_said_is_left_to_the_defaults(
+async def test_options_that_are_not_given_have_the_defaults(
     app: Penstock, conn: asyncpg.Connection
 ) -> None:
     app.queue("plain")
@@ -70,7 +70,9 @@ async def test_what_is_not_said_is_left_to_the_defaults(
     assert tuple(row) == (3, "linear", timedelta(minutes=5), timedelta(minutes=5))
 
 
-async def test_retries_say_what_the_defaults_say(app: Penstock, conn: asyncpg.Connection) -> None:
+async def test_the_defaults_of_retries_are_those_of_the_database(
+    app: Penstock, conn: asyncpg.Connection
+) -> None:
     app.queue("plain", retry=Retries())
     await app.engine()
     assert await declared(conn, "queue", "plain") == {
@@ -123,13 +125,13 @@ WRONG_QUEUES: list[tuple[str, Any, str]] = [
 ]
 
 
-@pytest.mark.parametrize(("option", "value", "said"), WRONG_QUEUES)
-def test_a_wrong_option_of_a_queue_is_told_where_it_is_written(
-    option: str, value: Any, said: str
+@pytest.mark.parametrize(("option", "value", "message"), WRONG_QUEUES)
+def test_a_wrong_option_of_a_queue_is_refused_at_once(
+    option: str, value: Any, message: str
 ) -> None:
     with pytest.raises(Invalid) as caught:
         Penstock().queue("q", **{option: value})
-    assert said in str(caught.value)
+    assert message in str(caught.value)
     assert caught.value.field == option
 
 
@@ -144,7 +146,7 @@ def test_a_wrong_option_of_a_queue_is_told_where_it_is_written(
         ("default", None),
     ],
 )
-def test_a_wrong_option_of_a_plan_is_told(option: str, value: Any) -> None:
+def test_a_wrong_option_of_a_plan_is_refused(option: str, value: Any) -> None:
     with pytest.raises(Invalid, match=f"{option} is .*; it may be") as caught:
         Penstock().plan("p", **{option: value})
     assert caught.value.field == option
@@ -153,14 +155,14 @@ def test_a_wrong_option_of_a_plan_is_told(option: str, value: Any) -> None:
 @pytest.mark.parametrize(
     ("option", "value"), [("attempts", 0), ("backoff", "never"), ("delay", "-1s"), ("max", "x")]
 )
-def test_a_wrong_option_of_retries_is_told(option: str, value: Any) -> None:
+def test_a_wrong_option_of_retries_is_refused(option: str, value: Any) -> None:
     with pytest.raises(Invalid, match=f"{option} is .*; it may be") as caught:
         Retries(**{option: value})
     assert caught.value.field == option
 
 
 @pytest.mark.parametrize("name", ["", "two words", "-x", "a" * 101, "é", 5, None])
-def test_an_odd_name_is_told(name: Any) -> None:
+def test_a_wrong_name_is_refused(name: Any) -> None:
     with pytest.raises(Invalid, match=r"the queue name .* begin with a letter or digit"):
         Penstock().queue(name)
     with pytest.raises(Invalid, match=r"the plan name .* begin with a letter or digit"):
@@ -172,21 +174,21 @@ def test_an_unknown_option_is_pythons_own_error() -> None:
         Penstock().queue("q", concurency=1)  # type: ignore[call-arg]  # the point of the test
 
 
-def test_two_queues_of_one_name_are_told_with_both_places() -> None:
+def test_two_queues_of_one_name_are_refused_with_both_locations() -> None:
     app = Penstock()
     app.queue("q")
     with pytest.raises(Misconfigured) as caught:
         app.queue("q")
-    told = str(caught.value)
-    assert told.startswith("queue q is declared twice: at ")
-    assert told.count("test_declare.py:") == 2
+    message = str(caught.value)
+    assert message.startswith("queue q is declared twice: at ")
+    assert message.count("test_declare.py:") == 2
     app.plan("p")
     with pytest.raises(Misconfigured, match="plan p is declared twice"):
         app.plan("p")
 
 
 def test_the_same_line_may_run_again() -> None:
-    """A cell of a notebook, or a module that is loaded again."""
+    """As in a cell of a notebook, or a module that is reloaded."""
     app = Penstock()
     for limit in (1, 2):
         app.queue("q", concurrency=limit)
@@ -209,7 +211,7 @@ def test_an_app_is_named_for_its_module(tmp_path: Path) -> None:
     assert done.stdout == "school.marking\n", "as when it is imported"
 
 
-async def test_two_apps_that_declare_one_queue_differently_are_told_both_names(
+async def test_two_apps_that_declare_one_queue_differently_are_refused_with_both_names(
     database: str,
 ) -> None:
     first, second = Penstock(database, name="shop"), Penstock(database, name="school")
@@ -218,7 +220,7 @@ async def test_two_apps_that_declare_one_queue_differently_are_told_both_names(
     await first.engine()
     with pytest.raises(Conflict, match=r"by shop .* and by school") as caught:
         await second.engine()
-    assert str(caught.value).count("test_declare.py:") == 2, "both places"
+    assert str(caught.value).count("test_declare.py:") == 2, "both locations"
     assert 'Penstock(name="shop")' in (caught.value.hint or "")
     await first.close()
     await second.close()
@@ -237,7 +239,7 @@ async def test_an_edit_at_run_time_survives_the_next_start(
     await again.close()
 
 
-async def test_strict_accounts_are_for_the_database_and_stay(
+async def test_strict_accounts_apply_to_the_database_and_stay(
     database: str, conn: asyncpg.Connection
 ) -> None:
     strict = "select accounts_strict from penstock.setting"

@@ -1,4 +1,4 @@
-"""Finding the app of a command: every way it can fail says what to give or where to look."""
+"""Finding the app of a command: every error says what to give, or which line is wrong."""
 
 import itertools
 import sys
@@ -26,7 +26,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 
 @pytest.fixture
 def write(folder: Path) -> Write:
-    """Write a module; its name, which no other test has used."""
+    """Write a module; return its name, which no other test uses."""
     numbers = itertools.count()
 
     def written(text: str) -> str:
@@ -53,7 +53,7 @@ def test_an_app_is_found_from_the_working_folder(write: Write, folder: Path) -> 
     assert find_app("package.inner:box.inside") is sys.modules["package.inner"].app
 
 
-def test_without_a_name_the_folders_toml_is_it(folder: Path) -> None:
+def test_without_a_name_the_folders_toml_is_used(folder: Path) -> None:
     assert failure(None) == (
         f"No app was given, and there is no penstock.toml in {folder}: give module:app, like "
         "`marking:app`, or the path of a penstock.toml."
@@ -64,7 +64,7 @@ def test_without_a_name_the_folders_toml_is_it(folder: Path) -> None:
     assert list(find_app(str(folder / "penstock.toml")).queues) == ["q"]
 
 
-def test_a_missing_toml_is_told(folder: Path) -> None:
+def test_a_missing_toml_is_named(folder: Path) -> None:
     assert failure("other.toml") == f"There is no file {folder / 'other.toml'}."
 
 
@@ -79,13 +79,13 @@ def test_a_missing_toml_is_told(folder: Path) -> None:
         ("", ""),
     ],
 )
-def test_what_names_no_app_is_told_with_what_does(given: str, hint: str) -> None:
-    told = failure(given)
-    assert told.startswith(f"{given!r} names no app: give module:app, like `marking:app`")
-    assert told.endswith(hint)
+def test_a_name_of_no_app_is_refused_with_a_hint(given: str, hint: str) -> None:
+    message = failure(given)
+    assert message.startswith(f"{given!r} names no app: give module:app, like `marking:app`")
+    assert message.endswith(hint)
 
 
-def test_a_module_that_is_not_there_is_told(folder: Path) -> None:
+def test_an_unknown_module_is_named(folder: Path) -> None:
     assert failure("nowhere:app") == (
         f"There is no module nowhere in {folder} or among the installed packages."
     )
@@ -93,7 +93,7 @@ def test_a_module_that_is_not_there_is_told(folder: Path) -> None:
     assert "There is no module here.nowhere in" in failure("here.nowhere:app")
 
 
-def test_a_module_that_needs_another_is_told_with_its_line(write: Write) -> None:
+def test_a_missing_import_is_named_with_its_line(write: Write) -> None:
     module = write("\nimport tensors_of_tomorrow\n")
     assert failure(f"{module}:app") == (
         f"Module {module} cannot be loaded: it needs tensors_of_tomorrow, which is not installed "
@@ -102,7 +102,7 @@ def test_a_module_that_needs_another_is_told_with_its_line(write: Write) -> None
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "expected"),
     [
         ("import below\nbelow.fail()\n", "ValueError: it is so ({}.py:2)."),
         ("x = 1\ny = {}['key']\n", "KeyError: 'key' ({}.py:2)."),
@@ -114,21 +114,21 @@ def test_a_module_that_needs_another_is_told_with_its_line(write: Write) -> None
         ("raise SystemExit(3)\n", "ended the program while it was loaded, at {}.py:1"),
     ],
 )
-def test_an_exception_in_the_module_is_told_with_its_words_and_line(
-    write: Write, folder: Path, text: str, told: str
+def test_an_exception_in_the_module_is_shown_with_message_and_line(
+    write: Write, folder: Path, text: str, expected: str
 ) -> None:
     installed = folder / ".venv" / "site-packages"
     installed.mkdir(parents=True)
     (installed / "below.py").write_text("def fail(): raise ValueError('it is so')\n")
     sys.path.insert(0, str(installed))
     module = write(text)
-    said = failure(f"{module}:app")
-    assert said.startswith(f"Module {module} ")
-    assert told.format(module) in said
-    assert len(said) < 1000
+    message = failure(f"{module}:app")
+    assert message.startswith(f"Module {module} ")
+    assert expected.format(module) in message
+    assert len(message) < 1000
 
 
-def test_a_wrong_declaration_is_told_with_its_line_and_our_words(write: Write) -> None:
+def test_a_wrong_declaration_is_shown_with_its_line_and_our_message(write: Write) -> None:
     module = write(f"{APP}\n\napp.queue('q', concurrency=0)\n")
     assert failure(f"{module}:app") == (
         f"{module}.py:5: concurrency is 0; it may be a whole number from 1 to 1000000"
@@ -156,14 +156,14 @@ def test_a_wrong_declaration_is_told_with_its_line_and_our_words(write: Write) -
         ),
     ],
 )
-def test_an_unknown_option_is_told_with_its_line_and_those_that_are_known(
+def test_an_unknown_option_is_shown_with_its_line_and_the_known_ones(
     write: Write, call: str, says: str
 ) -> None:
     module = write(f"{APP}{call}\n")
     assert failure(f"{module}:app").startswith(f"{module}.py:3: {says}")
 
 
-def test_a_name_that_is_not_in_the_module_is_told_with_those_that_are(write: Write) -> None:
+def test_an_unknown_name_in_the_module_is_shown_with_the_apps_there(write: Write) -> None:
     module = write(APP)
     assert failure(f"{module}:queue") == (
         f"Module {module} has no `queue`. Did you mean `{module}:app`?"
@@ -175,7 +175,7 @@ def test_a_name_that_is_not_in_the_module_is_told_with_those_that_are(write: Wri
     )
 
 
-def test_what_is_no_penstock_is_told_by_its_class(write: Write) -> None:
+def test_an_object_that_is_no_penstock_is_named_by_its_class(write: Write) -> None:
     module = write(APP + "web = dict()\n")
     assert failure(f"{module}:web") == (
         f"{module}:web is a dict and not a Penstock. Did you mean `{module}:app`?"

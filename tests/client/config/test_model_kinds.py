@@ -1,4 +1,4 @@
-"""Jobs of a `penstock.toml` without a line of Python: ollama, openai, http."""
+"""Jobs of a `penstock.toml` without Python: ollama, openai, http."""
 
 import asyncio
 import json
@@ -29,7 +29,7 @@ MARK = "Zanzibar-1964"
 
 @pytest.fixture
 def load_text(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Load:
-    """An app from the text of its file; other files beside it, by name."""
+    """Load an app from the text of its file; further files are given by name."""
     (tmp_path / "elsewhere").mkdir()
     monkeypatch.chdir(tmp_path / "elsewhere")
     monkeypatch.setattr(sys, "path", list(sys.path))
@@ -90,14 +90,14 @@ def test_a_model_job_is_a_kind_like_any_other(load_text: Load, tmp_path: Path) -
     assert kind.__name__ == "f"
 
 
-def test_its_fields_are_checked_as_those_of_a_function(load_text: Load) -> None:
+def test_its_fields_are_checked_like_those_of_a_function(load_text: Load) -> None:
     fields = """prompt = "x"
     fields = { answer = { type = "str", max_length = 5 }, level = "int?", job = "dict?" }
     """
     check = load_text(OLLAMA + fields).kinds["f"].parameters.check
     assert check({"answer": "a"}) == {"answer": "a"}
     assert check({"answer": "a", "level": None, "job": {"a": 1}})["job"] == {"a": 1}
-    for given, told in (
+    for given, message in (
         ({}, "answer of job kind f is required"),
         ({"answer": 5}, "answer of job kind f must be a valid string"),
         ({"answer": "a", "level": "x"}, "level of job kind f must be a valid integer"),
@@ -107,7 +107,7 @@ def test_its_fields_are_checked_as_those_of_a_function(load_text: Load) -> None:
     ):
         with pytest.raises(Invalid, match=r".") as caught:
             check(given)
-        assert str(caught.value).startswith(told)
+        assert str(caught.value).startswith(message)
 
 
 def test_prompt_and_schema_may_be_files(load_text: Load) -> None:
@@ -180,13 +180,13 @@ WRONG: list[tuple[str, str]] = [
 ]
 
 
-@pytest.mark.parametrize(("text", "told"), WRONG)
-def test_a_mistake_is_told_with_file_table_and_key(
-    load_text: Load, tmp_path: Path, text: str, told: str
+@pytest.mark.parametrize(("text", "message"), WRONG)
+def test_a_mistake_is_named_with_file_table_and_key(
+    load_text: Load, tmp_path: Path, text: str, message: str
 ) -> None:
     with pytest.raises(Misconfigured, match=r".") as caught:
         load_text(text)
-    assert str(caught.value).startswith(f"{tmp_path / 'penstock.toml'}, [jobs.f], {told}")
+    assert str(caught.value).startswith(f"{tmp_path / 'penstock.toml'}, [jobs.f], {message}")
     assert "secret@" not in str(caught.value)
     assert "sk-secret" not in str(caught.value)
     assert "whsec_secret" not in str(caught.value)
@@ -205,7 +205,7 @@ def test_an_unknown_option_names_those_of_that_handler(load_text: Load, handler:
 
 
 def config_of(app: Penstock) -> Any:
-    """What a handler was built of."""
+    """Return the configuration of a handler."""
     call = app.kinds["f"].function
     handler = dict(zip(call.__code__.co_freevars, call.__closure__ or (), strict=True))["handler"]
     built: Any = handler.cell_contents
@@ -237,7 +237,7 @@ def test_the_handler_may_be_a_variable(load_text: Load, monkeypatch: pytest.Monk
     assert config_of(app).num_ctx == 8192
 
 
-def test_a_function_is_signed_for_where_there_is_a_secret(
+def test_calls_of_functions_are_signed_if_there_is_a_secret(
     load_text: Load, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert config_of(load_text(HTTP)).signer is None
@@ -251,7 +251,7 @@ def test_a_function_is_signed_for_where_there_is_a_secret(
 async def test_from_submit_to_result(
     load_text: Load, database: str, conn: asyncpg.Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """E5: a queue in front of Ollama without a line of Python."""
+    """E5: a queue in front of Ollama without Python."""
     monkeypatch.setenv("PENSTOCK_DSN", database)
     async with simulated(tokens=20) as model, answering_function() as url:
         monkeypatch.setenv("OLLAMA_URL", model.url)
@@ -305,7 +305,7 @@ async def test_from_submit_to_result(
 
 @asynccontextmanager
 async def answering_function() -> AsyncIterator[str]:
-    async def said(request: web.Request) -> web.Response:
+    async def answer(request: web.Request) -> web.Response:
         body = await request.json()
         result = {"payload": body["payload"]}
         return web.json_response(
@@ -314,7 +314,7 @@ async def answering_function() -> AsyncIterator[str]:
         )
 
     app = web.Application()
-    app.router.add_post("/resize", said)
+    app.router.add_post("/resize", answer)
     server = TestServer(app)
     await server.start_server()
     try:
@@ -324,7 +324,7 @@ async def answering_function() -> AsyncIterator[str]:
 
 
 @pytest.mark.parametrize("debug", [False, True], ids=["", "debug"])
-async def test_a_secret_is_nowhere_but_in_the_call(
+async def test_a_secret_is_only_in_the_call(
     load_text: Load,
     database: str,
     conn: asyncpg.Connection,
@@ -334,7 +334,7 @@ async def test_a_secret_is_nowhere_but_in_the_call(
     monkeypatch: pytest.MonkeyPatch,
     debug: bool,
 ) -> None:
-    """Not in the database, a log line, a repr or an error."""
+    """It is not in the database, a log line, a repr or an error."""
     caplog.set_level(logging.DEBUG)
     for name in ("asyncio", "aiohttp", "aiohttp.client", "asyncpg", "penstock"):
         caplog.set_level(logging.DEBUG, logger=name)
@@ -383,7 +383,9 @@ async def test_a_secret_is_nowhere_but_in_the_call(
         shown += [formatter.format(record), str(vars(record))]
     shown += await _everything_in(conn)
     assert [line for line in shown if MARK in line] == []
-    assert any("MODEL_URL" in line or "good" in line for line in shown)  # the look was at something
+    assert any(
+        "MODEL_URL" in line or "good" in line for line in shown
+    )  # the searched texts are not empty
 
 
 def config_of_kind(app: Penstock, kind: str) -> Any:

@@ -1,4 +1,4 @@
-"""A declaration that moves within an app goes through; one that another app makes does not."""
+"""A declaration may move within an app; a different one by another app is refused."""
 
 import socket
 from pathlib import Path
@@ -32,7 +32,7 @@ class Folder:
         self.path(file).write_text(text)
 
     async def start(self, file: str) -> None:
-        """Declare what it says now, as a start of the app does."""
+        """Declare what the file has now, as when the app starts."""
         scope: dict[str, Any] = {"__name__": file}
         path = self.path(file)
         exec(compile(path.read_text(), str(path), "exec"), scope)  # noqa: S102  # ours
@@ -56,7 +56,7 @@ async def attempts(conn: asyncpg.Connection) -> int:
     return found
 
 
-async def test_a_kind_that_moved_to_another_module_goes_through(
+async def test_a_kind_that_moved_to_another_module_is_accepted(
     folder: Folder, conn: asyncpg.Connection
 ) -> None:
     folder.write("shop", "send", 2)
@@ -91,10 +91,10 @@ async def test_a_module_that_was_renamed_is_the_same_app(
     assert await attempts(conn) == 3
 
 
-async def test_a_file_on_another_host_says_nothing(
+async def test_a_file_on_another_host_proves_nothing(
     folder: Folder, conn: asyncpg.Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Two containers may hold different apps under one path."""
+    """Two containers may have different apps at the same path."""
     folder.write("shop", "send", 2)
     await folder.start("shop")
     folder.path("shop").unlink()
@@ -108,7 +108,7 @@ async def test_a_file_on_another_host_says_nothing(
     assert await attempts(conn) == 3
 
 
-async def test_where_it_is_declared_follows_the_code(
+async def test_the_recorded_location_follows_the_code(
     folder: Folder, conn: asyncpg.Connection
 ) -> None:
     folder.write("shop", "send", 2)
@@ -128,7 +128,7 @@ async def test_where_it_is_declared_follows_the_code(
     stamp = "select xmin::text from penstock.kind"
     written = await conn.fetchval(stamp)
     await folder.start("shop")
-    assert await conn.fetchval(stamp) == written, "nothing new, nothing written"
+    assert await conn.fetchval(stamp) == written, "nothing is written without a change"
 
 
 HOST = socket.gethostname()
@@ -145,7 +145,7 @@ def test_one_file_as_script_and_as_module_is_one_app(by: str, now_by: str, same:
     assert not moved({**before, "host": "other"}, by, NOW, now_by, "q")
 
 
-def test_what_nobody_can_tell_is_not_taken_for_moved(tmp_path: Path) -> None:
+def test_an_unclear_case_does_not_count_as_moved(tmp_path: Path) -> None:
     assert not moved(None, "shop", NOW, "school", "q")
     cell = {"file": "<ipython-input-3>", "host": HOST, "app": "<ipython-input-1>"}
     assert not moved(cell, "shop", NOW, "school", "q"), "a notebook's cell is no file"
@@ -171,7 +171,9 @@ def test_what_nobody_can_tell_is_not_taken_for_moved(tmp_path: Path) -> None:
         ("no Python at all", False),
     ],
 )
-def test_a_file_has_to_spell_out_what_it_declares(tmp_path: Path, text: str, gone: bool) -> None:
+def test_a_file_has_to_name_its_declarations_literally(
+    tmp_path: Path, text: str, gone: bool
+) -> None:
     file = tmp_path / "old.py"
     file.write_text(text)
     before = {"file": str(file), "host": HOST, "app": str(file)}

@@ -1,4 +1,4 @@
-"""`penstock.toml`: the options of the code by the same names, and mistakes told by their place."""
+"""`penstock.toml`: the options of Python under the same names, and errors with their location."""
 
 import sys
 from collections.abc import Callable, Iterator
@@ -27,7 +27,7 @@ def made(n: int) -> None: ...
 
 @pytest.fixture(autouse=True)
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """The file's folder, which is not the working one."""
+    """The file's folder, which is not the working folder."""
     (tmp_path / "elsewhere").mkdir()
     (tmp_path / "own_handlers.py").write_text(HANDLERS)
     monkeypatch.chdir(tmp_path / "elsewhere")
@@ -104,7 +104,7 @@ def test_a_whole_file(load_text: Load, folder: Path) -> None:
     assert str(app.queues["ollama"].location) == str(folder / "penstock.toml")
 
 
-async def test_its_app_works_as_any_other(
+async def test_its_app_works_like_any_other(
     load_text: Load, database: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PENSTOCK_DSN", database)
@@ -116,7 +116,7 @@ async def test_its_app_works_as_any_other(
     await app.close()
 
 
-def test_the_environment_is_read_where_it_is_named(
+def test_variables_of_the_environment_are_replaced(
     load_text: Load, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("HOW_MANY", "7")
@@ -208,17 +208,17 @@ WRONG: list[tuple[str, str]] = [
 ]
 
 
-@pytest.mark.parametrize(("text", "told"), WRONG)
-def test_a_mistake_is_told_with_file_table_and_key(
-    load_text: Load, folder: Path, text: str, told: str
+@pytest.mark.parametrize(("text", "message"), WRONG)
+def test_a_mistake_is_named_with_file_table_and_key(
+    load_text: Load, folder: Path, text: str, message: str
 ) -> None:
     with pytest.raises(Misconfigured, match=r".") as caught:
         load_text(text)
-    assert str(caught.value).startswith(f"{folder / 'penstock.toml'}{told}")
+    assert str(caught.value).startswith(f"{folder / 'penstock.toml'}{message}")
 
 
 @pytest.mark.parametrize(
-    ("handler", "told"),
+    ("handler", "message"),
     [
         ("'Ollama'", "is 'Ollama'; known are ollama, openai, http, dispatch, or module:function"),
         ("5", "is 5; known are ollama, openai, http, dispatch, or module:function"),
@@ -228,13 +228,13 @@ def test_a_mistake_is_told_with_file_table_and_key(
         ("'own_handlers:made'", "own_handlers:made is a Kind and not a function"),
     ],
 )
-def test_a_wrong_handler_is_told(load_text: Load, handler: str, told: str) -> None:
+def test_a_wrong_handler_is_refused(load_text: Load, handler: str, message: str) -> None:
     with pytest.raises(Misconfigured, match=r"\[jobs.f\], handler: ") as caught:
         load_text(f"[queues.q]\n[jobs.f]\nqueue = 'q'\nhandler = {handler}")
-    assert told in str(caught.value)
+    assert message in str(caught.value)
 
 
-def test_an_unknown_option_of_a_job_is_told_with_all_that_are_known(load_text: Load) -> None:
+def test_an_unknown_option_of_a_job_is_named_with_all_known_ones(load_text: Load) -> None:
     with pytest.raises(WrongApp, match=r"oops: is not an option\. Known are queue, ") as caught:
         load_text(JOB + "oops = 1")
     assert str(caught.value).endswith("isolation, memory, price, split, webhook, handler")
@@ -257,7 +257,7 @@ def test_an_unknown_option_of_a_job_is_told_with_all_that_are_known(load_text: L
         ("split = ['level', 4]", {"split_field": "level", "split_most": 4}),
     ],
 )
-def test_prices_and_splits_are_written_as_in_code(
+def test_prices_and_splits_are_written_as_in_python(
     load_text: Load, monkeypatch: pytest.MonkeyPatch, written: str, declared: dict[str, Any]
 ) -> None:
     """G18"""
@@ -265,19 +265,19 @@ def test_prices_and_splits_are_written_as_in_code(
     assert load_text(JOB + written).kinds["f"].declared == declared
 
 
-def test_a_price_that_the_submitter_writes_is_refused_with_its_table(load_text: Load) -> None:
+def test_a_price_in_the_payload_is_refused_with_its_table(load_text: Load) -> None:
     with pytest.raises(WrongApp, match=r"\[jobs.f\], price: price is taken from the parameter"):
         load_text(JOB + "price = 'level'")
 
 
 @pytest.mark.parametrize(
-    ("written", "told"),
+    ("written", "message"),
     [
         (b"\n[queues\n", "is not TOML: .*line 2"),
         (b"\xff", "cannot be read: UnicodeDecodeError"),
     ],
 )
-def test_what_is_no_toml_is_told(folder: Path, written: bytes, told: str) -> None:
+def test_invalid_toml_is_refused(folder: Path, written: bytes, message: str) -> None:
     (folder / "x.toml").write_bytes(written)
-    with pytest.raises(Misconfigured, match=told):
+    with pytest.raises(Misconfigured, match=message):
         load(folder / "x.toml")

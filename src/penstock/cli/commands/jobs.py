@@ -90,7 +90,7 @@ def _id(text: str, option: str | None = None) -> UUID:
         return UUID(text)
     except ValueError:
         raise typer.BadParameter(
-            f"{text!r} is no job's id; they look like 0199f0a4-6c1e-7d3a-9b52-2f6d8a7c1e05.",
+            f"{text!r} is no job's id; an id is like 0199f0a4-6c1e-7d3a-9b52-2f6d8a7c1e05.",
             param_hint=option,
         ) from None
 

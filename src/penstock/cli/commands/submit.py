@@ -85,9 +85,8 @@ def submit(  # noqa: PLR0913  # the options of the command itself
             job = {**await read(UUID(job["batch"])), **only_submit}
         if not wait:
             return job
-        from penstock.cli.output.waiting import (
-            until_finished,
-        )  # its progress bars take long to import
+        # Imported here, since its progress bars take long to import.
+        from penstock.cli.output.waiting import until_finished
 
         if not as_json:
             typer.echo(f"{_accepted(job)}{_nobody(job)}", err=True)

@@ -4,7 +4,7 @@ Each item is declared in its own transaction: a common one would hold the locks 
 once, in another order than an operator's edit takes them.
 
 Two apps that declare one item differently are refused. To the database, an item whose module was
-renamed, or that moved to another module, looks like that, too; its old file shows the difference.
+renamed, or that moved to another module, is the same case; its old file shows the difference.
 """
 
 import ast
