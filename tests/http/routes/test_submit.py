@@ -381,7 +381,7 @@ async def test_idle_workers_are_notified_of_a_submit(site: Site, conn: asyncpg.C
             await conn.fetchval("select 1")
             return queue in heard
 
-        await eventually(notified, f"workers of {queue} are told")
+        await eventually(notified, f"workers of {queue} are notified")
 
 
 async def test_a_webhook_address_is_kept_with_a_new_job_only(
