@@ -1,4 +1,4 @@
-"""Calls that come at the same moment share a statement, and nothing else."""
+"""Simultaneous calls share a statement, and nothing else."""
 
 import asyncio
 from collections.abc import AsyncIterator, Sequence
@@ -16,7 +16,7 @@ from support.http.site import Site, problem
 from support.waiting import eventually
 
 MARK = {"kind": "mark", "payload": {"answer": "a"}}
-# Says whether a statement of the server waits for a lock.
+# Whether a statement of the server waits for a lock.
 _WAITS = (
     "select pid from pg_stat_activity where wait_event_type = 'Lock'"
     " and query like '%accept_jobs%' and pid <> pg_backend_pid()"
@@ -25,7 +25,7 @@ _WAITS = (
 
 @pytest.fixture(autouse=True)
 async def _started(site: Site) -> None:
-    """The server runs and knows the key: what follows comes without a pause."""
+    """Start the server and cache the key, so that later calls come without a pause."""
     kinds.declare(site)
     await site.app_client.get("/v1/jobs")
 
@@ -36,7 +36,7 @@ async def submit(site: Site, **more: Any) -> httpx.Response:
 
 @asynccontextmanager
 async def held(conn: asyncpg.Connection) -> AsyncIterator[None]:
-    """No submit to the queue gets on: as while an operator changes its order."""
+    """Block all submits to the queue, as while an operator changes its order."""
     queue = await conn.fetchval("select id from penstock.queue where name = 'line'")
     await conn.execute("select pg_advisory_lock(1886413172, $1)", queue)
     try:
@@ -48,7 +48,7 @@ async def held(conn: asyncpg.Connection) -> AsyncIterator[None]:
 async def begun(
     site: Site, conn: asyncpg.Connection, *bodies: dict[str, Any]
 ) -> list[asyncio.Task[httpx.Response]]:
-    """One submit is at the database, and those with `bodies` have come after it."""
+    """One submit waits in the database, and those with `bodies` have arrived after it."""
     loop = asyncio.get_running_loop()
     open_ones = site.api.state.requests
     tasks = [loop.create_task(submit(site))]
@@ -63,7 +63,7 @@ async def begun(
 
 
 async def commits(conn: asyncpg.Connection) -> int:
-    """In how many transactions the jobs were written."""
+    """The number of transactions that wrote the jobs."""
     found: int = await conn.fetchval("select count(distinct xmin::text) from penstock.job")
     return found
 
@@ -82,8 +82,8 @@ async def test_submits_share_a_commit_and_each_gets_its_own_job(
     assert await commits(conn) == 2
 
 
-async def test_one_that_is_refused_refuses_no_other(site: Site, conn: asyncpg.Connection) -> None:
-    """A poison among them: its own caller is told, in the words of a single submit."""
+async def test_one_refused_submit_refuses_no_other(site: Site, conn: asyncpg.Connection) -> None:
+    """One has a poisoned payload: its own caller gets the refusal of a single submit."""
     poison: list[dict[str, Any]] = [
         {"topic": ""},
         {"metadata": {"m": "x" * 20_000}},
@@ -99,12 +99,14 @@ async def test_one_that_is_refused_refuses_no_other(site: Site, conn: asyncpg.Co
         assert problem(answer, 422, "invalid_job")["field"] == field
     problem(unknown, 404, "unknown_kind")
     assert await conn.fetchval("select count(*) from penstock.job") == 3
-    # The first was at the database before the others came, and those came to it as one.
+    # The first was in the database before the others came; those shared a statement.
     assert await commits(conn) == 2
 
 
-async def test_what_is_not_plain_goes_by_itself(site: Site, conn: asyncpg.Connection) -> None:
-    """Of an account, with a price or a key: none of them waits in the line of the plain ones."""
+async def test_a_submit_that_is_not_plain_has_its_own_statement(
+    site: Site, conn: asyncpg.Connection
+) -> None:
+    """With an account, a price or a key: these do not wait for the plain ones."""
     calls = [
         submit(site, account="u1"),
         submit(site, kind="twin", payload={"key": "k"}),
@@ -122,7 +124,7 @@ async def test_what_is_not_plain_goes_by_itself(site: Site, conn: asyncpg.Connec
     assert count == await commits(conn) == 7
 
 
-async def test_when_the_server_says_no_to_all_each_is_asked_alone(
+async def test_if_the_shared_statement_fails_each_submit_is_tried_alone(
     site: Site, conn: asyncpg.Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def deadlocked(*_: object, **__: object) -> None:
@@ -134,10 +136,10 @@ async def test_when_the_server_says_no_to_all_each_is_asked_alone(
     assert await conn.fetchval("select count(*) from penstock.job") == 5
 
 
-async def test_when_the_commit_is_lost_all_are_told_and_none_is_repeated(
+async def test_if_the_commit_is_lost_all_get_503_and_none_is_repeated(
     site: Site, conn: asyncpg.Connection
 ) -> None:
-    """Whether it took effect is for nobody here to know: a second try might be a second job."""
+    """Whether it took effect is unknown here: a second try might create a second job."""
     async with held(conn):
         tasks = await begun(site, conn, {}, {}, {})
         for lost in (tasks[:1], tasks[1:]):
@@ -151,10 +153,10 @@ async def test_when_the_commit_is_lost_all_are_told_and_none_is_repeated(
     assert (await submit(site)).status_code == 201
 
 
-async def test_when_only_the_answer_is_lost_no_job_is_made_twice(
+async def test_if_only_the_answer_is_lost_no_job_is_created_twice(
     site: Site, conn: asyncpg.Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """To the driver that is an error of the server, as a refusal is; and here it is none."""
+    """For the driver this is an error of the server, like a refusal; but it is not one."""
     pool = site.api.state.backend.engine._pool
     fetch = pool.fetch
 
@@ -198,7 +200,7 @@ async def test_another_queue_does_not_wait_for_this_one(
     assert (await task).status_code == 201
 
 
-async def test_looks_at_the_same_moment_are_each_ones_own(site: Site) -> None:
+async def test_simultaneous_reads_get_their_own_answers(site: Site) -> None:
     mine = (await submit(site, account="u1")).json()["id"]
     theirs = (await submit(site, account="u2")).json()["id"]
     me, them = await site.account_client("u1"), await site.account_client("u2")
@@ -219,7 +221,7 @@ async def test_looks_at_the_same_moment_are_each_ones_own(site: Site) -> None:
             problem(answer, 404, "unknown_job")
 
 
-async def test_a_batcher_has_several_batches_on_their_way_and_no_more() -> None:
+async def test_a_batcher_has_a_limited_number_of_batches_in_progress() -> None:
     calls: list[Sequence[int]] = []
     go = asyncio.Event()
 

@@ -1,7 +1,7 @@
-"""The whole OpenAPI document, called with what it allows and with what it does not.
+"""The whole OpenAPI document, called with valid and with invalid requests.
 
-Whatever comes: no fault of ours, no status, form or content type that the document does not name,
-and a database that is sound afterwards. Half of the calls are about things that exist.
+For any request: no server error, no status, form or content type that is not documented,
+and a sound database afterwards. Half of the calls are about things that exist.
 """
 
 import asyncio
@@ -42,7 +42,7 @@ CHECKS = [
     response_headers_conformance,
     response_schema_conformance,
 ]
-# A call that works, waits or watches does so as long as it is told: here, not long.
+# Calls that work, wait or watch take as long as their parameters say: here, not long.
 SHORT_SECONDS = 0.05
 FIRST_EVENT_SECONDS = 10
 MOST_FAILURES = 10
@@ -57,7 +57,7 @@ HOW = hypothesis.settings(
 
 @dataclass(slots=True)
 class Things:
-    """What exists, by the name of the parameter or field that would hold it."""
+    """Existing values, by the name of the parameter or field."""
 
     found: dict[str, list[Any]] = field(default_factory=dict)
 
@@ -139,7 +139,7 @@ async def test_every_route_answers_as_its_document_says(
 
 
 class Fuzz:
-    """Runs in a thread, since Hypothesis does; its calls run in the loop of the server."""
+    """Runs in a thread, as Hypothesis requires; its calls run in the server's loop."""
 
     def __init__(
         self, client: httpx.AsyncClient, things: Things, loop: asyncio.AbstractEventLoop
@@ -168,7 +168,7 @@ class Fuzz:
                 if fault is not None:
                     wrong.append(fault)
 
-        with suppress(hypothesis.errors.Unsatisfiable):  # nothing about it can be wrong
+        with suppress(hypothesis.errors.Unsatisfiable):  # it has no invalid form
             one()
         yield from wrong
 
@@ -177,7 +177,7 @@ class Fuzz:
         try:
             prepared = requests.Request(**case.as_transport_kwargs(base_url=BASE)).prepare()
         except (requests.RequestException, UnicodeError):
-            return None  # no client could send it
+            return None  # no client can send it
         headers = {
             name: value
             for name, value in prepared.headers.items()
@@ -215,7 +215,7 @@ class Fuzz:
             return answer
 
     def _ground(self, case: Any) -> None:
-        """Let it be about something that exists, more often than not; and let it be short."""
+        """Make most calls about existing things, and make all of them short."""
         if self._random.random() < 0.7:
             for part in (case.path_parameters, case.query, case.body):
                 self._fill(part)

@@ -1,7 +1,7 @@
-"""Two accounts, every route of the OpenAPI document, every id of the other: nothing of it is seen.
+"""Two accounts: no route of the OpenAPI document shows one account anything of the other.
 
-The document is walked, so a new route is covered by itself; one that this file does not know how to
-fill fails it.
+The test walks the document, so new routes are covered. A route whose parameters this file cannot
+fill fails the test.
 """
 
 import asyncio
@@ -19,20 +19,20 @@ from support.http.site import Site, problem
 
 ME, OTHER = "acme", "umbrella"
 TOPIC = "shared-topic"
-# In everything that the other has. What a caller said is not secret from them, so no id holds it.
+# In all data of the other account. Callers may see what they sent, so no id contains it.
 CANARY = "c4n4ry"
 BALANCE = 987_654_321
 NOWHERE = f"http://127.0.0.1:1/{CANARY}"
 STREAM = "text/event-stream"
 GONE_OR_NOT_THEIRS = (403, 404)
 
-# Open to everybody: they say nothing of anyone.
+# Open to everybody: they reveal nothing about accounts.
 OPEN = {"GET /healthz", "GET /readyz"}
-# Authenticated by what came with the job.
+# Authenticated by the token of the job.
 CALLBACKS = {"POST /v1/callbacks", "POST /v1/callbacks/{job_id}"}
-# Of a topic that two accounts use each sees its own jobs.
+# Two accounts may use the same topic: each sees its own jobs.
 SHARED = {"GET /v1/topics/{topic}/events"}
-# What a token may be good for, and what it has to allow.
+# The routes that a token may use, and the permission that it needs.
 TOKENS = {
     "GET /v1/jobs": "read",
     "GET /v1/jobs/{job_id}": "read",
@@ -75,7 +75,7 @@ class Operation:
     method: str
     path: str
     parameters: Mapping[str, str]
-    """Name and place."""
+    """Name and location."""
     has_body: bool
     secured: bool
 
@@ -86,7 +86,7 @@ class Operation:
 
 @dataclass(frozen=True, slots=True)
 class Owned:
-    """What an account has, by the name of the parameter that would hold it."""
+    """The things of an account, by the name of the parameter."""
 
     ids: dict[str, str]
     jobs: list[str]
@@ -102,7 +102,7 @@ class Owned:
         return template
 
     def filters(self) -> dict[str, str]:
-        """For lists: whatever a query parameter of that name could ask for."""
+        """For lists: the values of query parameters by their names."""
         return {
             "account": self.ids["account"],
             "topic": TOPIC,
@@ -113,12 +113,12 @@ class Owned:
 
 @pytest.fixture(autouse=True)
 def private_addresses(monkeypatch: pytest.MonkeyPatch) -> None:
-    """For NOWHERE, where webhooks of the jobs here are to go."""
+    """Allow NOWHERE, the address of the webhooks of these jobs."""
     monkeypatch.setenv("PENSTOCK_ALLOW_PRIVATE", "1")
 
 
 async def furnish(site: Site, account: str, mark: str) -> Owned:
-    """One of everything for an account, with `mark` in whatever it says."""
+    """Create one of everything for an account, with `mark` in all its texts."""
     await site.make_account(account, credits=BALANCE if mark == CANARY else 1_000)
     key = await site.make_key("account", account)
     answer = {"answer": mark, "assignment": TOPIC}
@@ -170,7 +170,7 @@ class Two:
         return self.site.client(key, address=f"2001:db8:{uuid.uuid4().hex[:4]}::1")
 
     async def token(self, claims: dict[str, Any], *, account: str | None = ME) -> httpx.AsyncClient:
-        """Made by a key of the account, or by a backend."""
+        """A token, made by a key of the account or of a backend."""
         maker = await self.site.account_client(account) if account else self.site.app_client
         made = await maker.post("/v1/tokens", json=claims)
         assert made.status_code == 201, made.text
@@ -207,7 +207,7 @@ async def call(
     *,
     query: Mapping[str, str] | None = None,
 ) -> httpx.Response:
-    """Call a route about what `owned` has. A stream is read to its first piece."""
+    """Call a route with the ids of `owned`. Of a stream the first piece is read."""
     unknown = [
         name
         for name, location in operation.parameters.items()
@@ -253,7 +253,7 @@ async def attackers(two: Two) -> AsyncIterator[tuple[str, httpx.AsyncClient]]:
     yield "token by a backend", await two.token(by_backend, account=None)
 
 
-async def test_no_route_shows_or_touches_what_is_anothers(two: Two) -> None:
+async def test_no_route_shows_or_changes_another_accounts_things(two: Two) -> None:
     """G14: an account's key and its tokens, on every route with every id of the other account."""
     async for name, client in attackers(two):
         for operation in two.operations:
@@ -274,8 +274,8 @@ async def test_no_route_shows_or_touches_what_is_anothers(two: Two) -> None:
                     assert answer.status_code in GONE_OR_NOT_THEIRS, message
 
 
-async def test_what_is_anothers_is_answered_as_what_does_not_exist(two: Two) -> None:
-    """The same words, codes and headers, but for the id that was asked for."""
+async def test_another_accounts_things_get_the_same_answer_as_unknown_ones(two: Two) -> None:
+    """The same text, code and headers, except for the requested id."""
     client = await two.client(await two.site.make_key("account", ME))
     nobody = {
         "job_id": str(uuid.uuid4()),
@@ -299,8 +299,8 @@ async def test_what_is_anothers_is_answered_as_what_does_not_exist(two: Two) -> 
         assert _without_ids(theirs, two.other.ids) == _without_ids(none, nobody), message
 
 
-async def test_lists_hold_only_ones_own(two: Two) -> None:
-    """Every query parameter that could name another's things."""
+async def test_lists_have_only_the_accounts_own_things(two: Two) -> None:
+    """With each query parameter that could name another account's things."""
     client = await two.client(await two.site.make_key("account", ME))
     known = two.other.filters()
     asked = 0
@@ -318,8 +318,8 @@ async def test_lists_hold_only_ones_own(two: Two) -> None:
     assert asked >= 6
 
 
-async def test_keys_of_others_mean_nothing_here(two: Two) -> None:
-    """Idempotency and dedupe keys are one's own; an upload of another's is not there."""
+async def test_idempotency_and_dedupe_keys_of_others_have_no_effect(two: Two) -> None:
+    """Each account has its own keys; another account's upload is unknown."""
     client = await two.client(await two.site.make_key("account", "newcomer"))
     body = {"kind": "mark", "payload": {"answer": "x"}, "dedupe_key": "d1"}
     answer = await client.post("/v1/jobs", json=body, headers={"Idempotency-Key": "k1"})
@@ -335,7 +335,7 @@ async def test_keys_of_others_mean_nothing_here(two: Two) -> None:
         assert CANARY not in made.text
 
 
-async def test_a_stream_of_a_shared_topic_has_only_ones_own_jobs(two: Two) -> None:
+async def test_a_stream_of_a_shared_topic_has_only_the_accounts_own_jobs(two: Two) -> None:
     client = await two.client(await two.site.make_key("account", ME))
     job = two.mine.jobs[0]
     async with listening(client, f"/v1/topics/{TOPIC}/events") as heard:
@@ -367,7 +367,7 @@ async def test_a_stream_of_a_shared_topic_has_only_ones_own_jobs(two: Two) -> No
         ("timeout_seconds", 5),
     ],
 )
-async def test_an_accounts_key_does_not_say_what_is_the_operators(
+async def test_an_accounts_key_may_not_set_reserved_fields(
     site: Site, field: str, value: Any
 ) -> None:
     kinds.declare(site)
@@ -381,7 +381,7 @@ async def test_an_accounts_key_does_not_say_what_is_the_operators(
     assert refusal["field"] == f"jobs.0.{field}"
 
 
-async def test_an_accounts_key_gives_itself_no_plan_and_no_credits(two: Two) -> None:
+async def test_an_accounts_key_may_not_change_its_plan_or_credits(two: Two) -> None:
     client = await two.client(await two.site.make_key("account", ME))
     before = (await client.get(f"/v1/accounts/{ME}")).json()
     for path, body in (
@@ -410,7 +410,7 @@ async def test_a_process_key_drives_queues_and_nothing_else(two: Two) -> None:
 
 @pytest.mark.parametrize("allow", ["read", "cancel"])
 async def test_a_token_does_what_it_allows_and_nothing_else(two: Two, allow: str) -> None:
-    """Of an account, on what that account has: each route of the document."""
+    """A token of an account, on the account's own things: each route of the document."""
     client = await two.token({"account": ME, "allow": [allow]})
     for operation in two.operations:
         if not operation.secured:
@@ -422,7 +422,7 @@ async def test_a_token_does_what_it_allows_and_nothing_else(two: Two, allow: str
         assert answer.is_success or answer.status_code == 403, message
 
 
-async def test_a_token_of_a_job_opens_that_job(two: Two) -> None:
+async def test_a_token_of_a_job_gives_access_to_that_job(two: Two) -> None:
     job, another = two.mine.jobs[0], two.mine.jobs[1]
     client = await two.token({"job": job, "allow": ["read", "cancel"]})
     assert (await client.get(f"/v1/jobs/{job}")).json()["id"] == job
@@ -434,7 +434,7 @@ async def test_a_token_of_a_job_opens_that_job(two: Two) -> None:
         assert answer.status_code in GONE_OR_NOT_THEIRS, message
 
 
-async def test_a_token_of_a_topic_opens_the_jobs_of_that_topic(two: Two) -> None:
+async def test_a_token_of_a_topic_gives_access_to_the_jobs_of_that_topic(two: Two) -> None:
     inside, outside = two.mine.jobs[0], two.mine.jobs[3]
     client = await two.token({"topic": TOPIC, "allow": ["read", "cancel"]})
     assert (await client.get(f"/v1/jobs/{inside}")).json()["id"] == inside
@@ -451,7 +451,7 @@ async def test_a_token_of_a_topic_opens_the_jobs_of_that_topic(two: Two) -> None
     problem(other_topic, 403, "not_allowed")
 
 
-async def test_without_a_key_nothing_is_open(two: Two) -> None:
+async def test_without_a_key_nothing_is_accessible(two: Two) -> None:
     """E14"""
     for operation in two.operations:
         for key in (None, "ps_admin_none_none"):
@@ -473,7 +473,7 @@ def _without_ids(answer: httpx.Response, ids: Mapping[str, str]) -> tuple[int, s
 
 
 async def _state(site: Site, owned: Owned) -> list[Any]:
-    """Everything of an account that a caller could have changed, as an operator sees it."""
+    """All things of an account that a caller could have changed, as an operator sees them."""
     account = owned.ids["account"]
     found: list[Any] = []
     for path in (
@@ -492,7 +492,7 @@ async def _state(site: Site, owned: Owned) -> list[Any]:
 
 
 def _still(found: Any) -> Any:
-    """Without what moves by itself: places in the queue, and when a key was used last."""
+    """Without values that change without a call: positions, and the last use of a key."""
     moving = ("position", "eta_seconds", "waiting_for", "last_used_at", "submitted_last_hour")
     match found:
         case dict():

@@ -1,4 +1,4 @@
-"""An API that another app has mounted answers as one that stands alone, byte for byte."""
+"""An API that another app has mounted gives the same answers as a standalone one."""
 
 from typing import Any
 
@@ -42,7 +42,7 @@ class Ways:
 
 
 def _headers(response: httpx.Response) -> dict[str, str]:
-    """All but what names the request."""
+    """All headers except those that identify the request."""
     return {name: value for name, value in response.headers.items() if name != "x-request-id"}
 
 
@@ -58,7 +58,7 @@ async def job_of(site: Site, **more: Any) -> str:
     return found
 
 
-async def test_a_look_is_the_same(site: Site, ways: Ways) -> None:
+async def test_a_read_is_the_same(site: Site, ways: Ways) -> None:
     key = await site.make_key("app")
     lives = await job_of(site)
     finished = await job_of(site)
@@ -85,7 +85,7 @@ async def test_a_look_is_the_same(site: Site, ways: Ways) -> None:
         f"/v1/jobs/{NOBODYS}/",
     ],
 )
-async def test_what_is_not_there_is_the_same(site: Site, ways: Ways, path: str) -> None:
+async def test_an_unknown_path_is_the_same(site: Site, ways: Ways, path: str) -> None:
     problem(await ways.same("GET", path, key=await site.make_key("app")), 404, _code(path))
 
 
@@ -94,7 +94,7 @@ def _code(path: str) -> str:
     return "unknown_job" if is_job else "not_found"
 
 
-async def test_who_may_not_is_told_the_same(site: Site, ways: Ways) -> None:
+async def test_a_refusal_for_missing_rights_is_the_same(site: Site, ways: Ways) -> None:
     job = await job_of(site, account="u1")
     theirs = await site.make_key("account", "u2")
     drives = await site.make_key("process")
@@ -132,7 +132,7 @@ async def test_a_refused_submit_is_the_same(site: Site, ways: Ways, body: bytes)
     assert refused.status_code in (404, 413, 422)
 
 
-async def test_an_accepted_submit_is_of_the_same_form(site: Site, ways: Ways) -> None:
+async def test_an_accepted_submit_has_the_same_form(site: Site, ways: Ways) -> None:
     key = await site.make_key("app")
     for more in ({}, {"account": "u1"}, {"delay_seconds": 60}):
         first, second = await ways.both("POST", "/v1/jobs", key=key, json={**MARK, **more})
@@ -142,14 +142,14 @@ async def test_an_accepted_submit_is_of_the_same_form(site: Site, ways: Ways) ->
         assert first.headers["location"] == f"/v1/jobs/{first.json()['id']}"
 
 
-async def test_other_methods_of_these_paths_are_refused_the_same(site: Site, ways: Ways) -> None:
+async def test_refused_methods_are_the_same(site: Site, ways: Ways) -> None:
     key = await site.make_key("app")
     for method in ("HEAD", "PUT", "DELETE"):
         refused = await ways.same(method, f"/v1/jobs/{NOBODYS}", key=key)
         assert (refused.status_code, refused.headers["allow"]) == (405, "GET")
 
 
-async def test_other_origins_are_told_the_same(
+async def test_answers_to_other_origins_are_the_same(
     site: Site, ways: Ways, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PENSTOCK_ORIGINS", "https://app.example.org")
@@ -158,7 +158,7 @@ async def test_other_origins_are_told_the_same(
     assert response.headers["access-control-allow-origin"] == origin["Origin"]
 
 
-async def test_our_own_mistake_is_500(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_our_own_error_is_500(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
     job = await job_of(site)
 
     async def broken(*_: object, **__: object) -> None:
@@ -172,7 +172,7 @@ async def test_our_own_mistake_is_500(site: Site, monkeypatch: pytest.MonkeyPatc
     assert answer.headers["x-request-id"]
 
 
-async def test_they_are_counted_by_their_routes(site: Site) -> None:
+async def test_requests_are_counted_by_their_routes(site: Site) -> None:
     job = await job_of(site)
     await site.app_client.get(f"/v1/jobs/{job}")
     await site.app_client.get(f"/v1/jobs/{NOBODYS}")

@@ -1,4 +1,4 @@
-"""An app whose API takes callbacks is told of their ends there, and waits for no worker."""
+"""The process whose API accepts a callback runs the app's on_finish callback, without a worker."""
 
 from typing import Any
 from uuid import UUID
@@ -17,7 +17,7 @@ ROOTS = Roots((SECRET,))
 
 
 class OnFinish:
-    """What an app's on_finish was told; the first call may fail."""
+    """Records the calls of an app's on_finish callback; the first `failing` calls fail."""
 
     def __init__(self, *, failing: int = 0) -> None:
         self.ends: list[tuple[UUID, str, Any]] = []
@@ -58,10 +58,10 @@ async def _call_back(site: Site, job: UUID, token: str) -> str:
     return outcome
 
 
-async def test_a_callback_tells_the_app_at_once_and_once(
+async def test_a_callback_runs_on_finish_at_once_and_once(
     site: Site, conn: asyncpg.Connection
 ) -> None:
-    """M5, M7: no worker is there; a second callback tells nothing."""
+    """M5, M7: without a worker; a second callback has no effect."""
     on_finish = OnFinish()
     job, token = await _handed_over(site, conn, on_finish)
     assert await _call_back(site, job, token) == "accepted"
@@ -75,10 +75,10 @@ async def test_a_callback_tells_the_app_at_once_and_once(
     assert on_finish.ends == [(job, "succeeded", 7)]
 
 
-async def test_what_the_app_could_not_take_is_told_later(
+async def test_a_failed_on_finish_callback_is_retried_later(
     site: Site, conn: asyncpg.Connection, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """The callback is accepted all the same: the job has ended."""
+    """The function's callback is accepted nevertheless: the job has finished."""
     on_finish = OnFinish(failing=1)
     job, token = await _handed_over(site, conn, on_finish)
     assert await _call_back(site, job, token) == "accepted"
@@ -87,7 +87,7 @@ async def test_what_the_app_could_not_take_is_told_later(
         return any("on_finish failed" in one.message for one in caplog.records)
 
     await eventually(is_put_off, "the app could not take it")
-    # It is said before it is written.
+    # The log line comes before the row is written.
     put_off = "select tries = 1 from penstock.pending_on_finish"
     await eventually(lambda: conn.fetchval(put_off), "and is told later")
     assert on_finish.ends == []

@@ -1,7 +1,7 @@
-"""Payloads that break parsers, databases and memories: at the API, by SQL, and in the table itself.
+"""Payloads that break parsers, databases and memory: at the API, by SQL, and in the table itself.
 
-R-F17: refused with a code; a row that got in anyway fails by itself after one attempt, beside it
-everything runs on, and the server does not grow.
+R-F17: refused with a code. A row that got in anyway fails alone after one attempt; other jobs
+run, and the server's memory does not grow.
 """
 
 import asyncio
@@ -27,7 +27,7 @@ from support.worker.crew import until_finished, working
 JOB = b'{"kind": "%s", "payload": {"value": %s}}'
 MEGABYTE = 1024 * 1024
 
-# What a value in a payload may be, as bytes on the wire.
+# Values in a payload, as bytes on the wire.
 VALUES: dict[str, bytes] = {
     "NUL": rb'"a\u0000b"',
     "half a surrogate pair": rb'"\ud800"',
@@ -48,7 +48,7 @@ VALUES: dict[str, bytes] = {
     "2 MB of text": b'"' + b"x" * 2 * MEGABYTE + b'"',
 }
 
-# Over HTTP it is zero, as JSON is read everywhere; Postgres would keep each of its digits.
+# Over HTTP it is zero, as in most JSON parsers; Postgres would keep all its digits.
 BY_SQL = {**VALUES, "endless behind the point": b"[" + b"1e-16000," * 1_000 + b"1]"}
 
 BODIES: dict[str, bytes] = {
@@ -64,7 +64,7 @@ BODIES: dict[str, bytes] = {
     "nothing but brackets": b"[" + b"[]," * (USUAL_BYTES // 4) + b"[]]",
 }
 
-# Texts of a job that end up in addresses, headers or streams.
+# Texts of a job that appear in addresses, headers or streams.
 FIELDS: dict[str, dict[str, Any]] = {
     "CRLF in webhook_url": {"webhook_url": "https://example.com/\r\nX-Evil: 1"},
     "CRLF in the host of webhook_url": {"webhook_url": "https://example.com\r\n.evil.test/"},
@@ -96,7 +96,7 @@ def declare(site: Site) -> None:
 
 @pytest.fixture
 async def poisoned(site: Site) -> Site:
-    """With a kind that takes anything, one with types, and one that only the database knows."""
+    """With a kind that accepts anything, one with types, and one that only the database knows."""
     declare(site)
     await site.penstock.engine()
     await site.engine.queues.declare("elsewhere", by="elsewhere")
@@ -105,7 +105,7 @@ async def poisoned(site: Site) -> Site:
 
 
 async def send(site: Site, path: str, body: bytes, **headers: str) -> dict[str, Any]:
-    """Refused in the form of every refusal; what it says."""
+    """Send a body, check that the refusal has the usual form, and return it."""
     answer = await site.app_client.post(
         path, content=body, headers={"Content-Type": "application/json", **headers}
     )
@@ -120,7 +120,7 @@ async def send(site: Site, path: str, body: bytes, **headers: str) -> dict[str, 
 
 @pytest.mark.parametrize("name", VALUES)
 async def test_a_poisoned_value_is_refused(poisoned: Site, name: str) -> None:
-    """Whoever knows the kind: its types, this process, or the database alone; also in a batch."""
+    """For kinds with types, of this process, and of the database alone; also in a batch."""
     for kind in (b"anything", b"text", b"foreign"):
         job = JOB % (kind, VALUES[name])
         await send(poisoned, "/v1/jobs", job)
@@ -146,7 +146,7 @@ async def test_a_poisoned_field_is_refused(poisoned: Site, name: str) -> None:
 
 
 async def test_a_line_break_in_a_text_stays_in_that_text(poisoned: Site) -> None:
-    """Topics and keys may hold any character; no header and no event is made of them."""
+    """Topics and keys may have any character; none becomes a header or an event."""
     odd = "a\r\nX-Evil: 1\r\n\r\nevent: evil"
     job = {"kind": "anything", "payload": {"value": odd}, "topic": odd, "account": odd}
     answer = await poisoned.app_client.post("/v1/jobs", json={**job, "dedupe_key": odd})
@@ -159,15 +159,15 @@ async def test_a_line_break_in_a_text_stays_in_that_text(poisoned: Site) -> None
 
 
 @pytest.mark.parametrize("key", ["", "k" * 256, "\x00", "a\x00b"])
-async def test_an_odd_idempotency_key_is_refused(poisoned: Site, key: str) -> None:
+async def test_an_invalid_idempotency_key_is_refused(poisoned: Site, key: str) -> None:
     refusal = await send(
         poisoned, "/v1/jobs", JOB % (b"anything", b"1"), **{"Idempotency-Key": key}
     )
     assert refusal["field"] == "idempotency_key"
 
 
-async def test_of_a_key_that_is_there_twice_the_last_counts_everywhere(poisoned: Site) -> None:
-    """One reading: what was checked is what is stored, and is what runs."""
+async def test_of_duplicate_json_keys_the_last_counts_everywhere(poisoned: Site) -> None:
+    """The same value is checked, stored and run."""
     body = b'{"kind": "text", "kind": "anything", "payload": {"value": 1, "value": {"a":1,"a":2}}}'
     answer = await poisoned.app_client.post("/v1/jobs", content=body)
     assert answer.json()["kind"] == "anything"
@@ -176,7 +176,7 @@ async def test_of_a_key_that_is_there_twice_the_last_counts_everywhere(poisoned:
     assert read["result"] == {"a": 2}
 
 
-async def test_names_that_mean_something_elsewhere_are_names(poisoned: Site) -> None:
+async def test_names_with_a_meaning_elsewhere_are_plain_names(poisoned: Site) -> None:
     odd = {"__proto__": {"admin": True}, "constructor": 1, "__class__": "x", "$ref": "#/", "a.b": 1}
     answer = await poisoned.app_client.post(
         "/v1/jobs", json={"kind": "anything", "payload": {"value": odd}, "metadata": odd}
@@ -188,10 +188,10 @@ async def test_names_that_mean_something_elsewhere_are_names(poisoned: Site) -> 
 
 @pytest.mark.parametrize("name", [name for name in BY_SQL if "UTF-8" not in name])
 @pytest.mark.parametrize("key", [None, "k1"])
-async def test_by_sql_it_is_refused_too(
+async def test_a_poisoned_value_is_refused_by_sql_too(
     conn: asyncpg.Connection, name: str, key: str | None
 ) -> None:
-    """By a code of ours, or by Postgres itself where it is no jsonb."""
+    """With a code of ours, or by Postgres itself if it is not jsonb."""
     await factory.queue(conn, "foreign")
     value = BY_SQL[name].decode()
     with pytest.raises(asyncpg.PostgresError) as refused:
@@ -201,13 +201,13 @@ async def test_by_sql_it_is_refused_too(
             f'{{"value": {value}}}',
             key,
         )
-    # 22: a value that is none; 54: more than Postgres can hold.
+    # 22: an invalid value; 54: more than Postgres can store.
     state = refused.value.sqlstate or ""
     assert state in ("PS422", "PS413") or state.startswith(("22", "54")), refused.value
     assert await conn.fetchval("select count(*) from penstock.job") == 0
 
 
-# As somebody writes it who has the right to write into the table.
+# As written by someone with the right to write into the table.
 ROWS: dict[str, str] = {
     "5,000 deep": "('{\"value\": ' || repeat('[', 5000) || repeat(']', 5000) || '}')::jsonb",
     "an endless number": "'{\"value\": 1e131000}'::jsonb",
@@ -223,10 +223,10 @@ ROWS: dict[str, str] = {
 
 
 @pytest.mark.parametrize("name", ROWS)
-async def test_a_row_that_got_in_anyway_ends_alone_after_one_attempt(
+async def test_a_row_that_got_in_anyway_fails_alone_after_one_attempt(
     poisoned: Site, conn: asyncpg.Connection, name: str
 ) -> None:
-    """The worker lives, and what it claimed beside it runs."""
+    """The worker survives, and its other claimed jobs run."""
     before = [await factory.submit(conn, "anything") for _ in range(3)]
     bad = await insert(conn, ROWS[name])
     after = [await factory.submit(conn, "anything") for _ in range(3)]
@@ -244,7 +244,7 @@ async def test_a_row_that_got_in_anyway_ends_alone_after_one_attempt(
 
 
 async def insert(conn: asyncpg.Connection, payload: str) -> UUID | None:
-    """A copy of a row, but for its payload; None: the table refuses it."""
+    """Insert a copy of a row with another payload; None: the table refuses it."""
     columns = [
         row["attname"]
         for row in await conn.fetch(
@@ -267,7 +267,7 @@ async def insert(conn: asyncpg.Connection, payload: str) -> UUID | None:
 
 
 def floods() -> dict[str, tuple[str, bytes, Iterator[bytes]]]:
-    """Requests by hand: the path, how long it says it is, and what comes."""
+    """Hand-written requests: the path, the declared length, and the body."""
     piece = b" " * MEGABYTE
     brackets = b'{"jobs": [{"kind": "k", "payload": {"a": [' + b"[]," * (20 * MEGABYTE)
     keys = b",".join(b'"k%d":1' % n for n in range(1_000_000))
@@ -302,12 +302,12 @@ def floods() -> dict[str, tuple[str, bytes, Iterator[bytes]]]:
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc")
 @pytest.mark.timeout(180)
-async def test_floods_do_not_make_the_server_grow(database: str, tmp_path: Path) -> None:
-    """A real process: each is refused or cut off, and what it took is less than twice the cap."""
+async def test_floods_do_not_exhaust_the_servers_memory(database: str, tmp_path: Path) -> None:
+    """A real process: each is refused or cut off, and takes less memory than twice the limit."""
     with serving(database, tmp_path) as server:
         await server.start()
         async with server.client() as client:
-            await client.get("/v1/jobs")  # warm
+            await client.get("/v1/jobs")  # warm-up
             before = _peak_bytes(server.pid)
             for name, (path, length, pieces) in floods().items():
                 status = await asyncio.to_thread(_flood, server.port, path, length, pieces)
@@ -318,13 +318,13 @@ async def test_floods_do_not_make_the_server_grow(database: str, tmp_path: Path)
 
 
 def _flood(port: int, path: str, length: bytes, pieces: Iterator[bytes]) -> int | None:
-    """The status, or None: the server has hung up in the middle."""
+    """The status; None: the server disconnected in the middle."""
     head = (
         b"POST %s HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer %s\r\n"
         b"Content-Type: application/json\r\nConnection: close\r\n%s\r\n\r\n"
     )
     with socket.create_connection(("127.0.0.1", port), timeout=60) as sock:
-        with suppress(OSError):  # it does not want more; the answer may be there
+        with suppress(OSError):  # the server stopped reading; its answer may be there
             sock.sendall(head % (path.encode(), SECRET.encode(), length))
             for piece in pieces:
                 sock.sendall(piece)

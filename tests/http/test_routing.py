@@ -1,4 +1,4 @@
-"""A route is declared once: what its function asks for is read, checked and described."""
+"""A route is declared once: the parameters of its function are read, validated and documented."""
 
 import json
 import subprocess
@@ -63,7 +63,7 @@ async def touch(note_id: UUID, note: Annotated[Note, Body(empty=True)]) -> Respo
 
 
 def test_a_server_loads_nothing_but_starlette() -> None:
-    """FastAPI is for the example apps; an app may bring whatever version of it."""
+    """FastAPI is for the example apps; an app may use any version of it."""
     asked = "import sys, penstock.cli.serving.serving; print('fastapi' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", asked], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "False"
@@ -90,7 +90,7 @@ async def test_parameters_are_read_by_their_types(client: httpx.AsyncClient) -> 
     assert more.json() == {"id": ID, "kind": "long", "limit": 9, "trace": "t", "m": "GET"}
 
 
-async def test_a_header_is_not_taken_from_the_query(client: httpx.AsyncClient) -> None:
+async def test_a_header_is_not_read_from_the_query(client: httpx.AsyncClient) -> None:
     found = (await client.get(f"/notes/{ID}?x-trace=t&trace=t&note_id=1")).json()
     assert (found["trace"], found["id"]) == (None, ID)
 
@@ -104,7 +104,7 @@ async def test_a_header_is_not_taken_from_the_query(client: httpx.AsyncClient) -
         (f"/notes/{ID}?kind=odd", 422, "kind"),
     ],
 )
-async def test_a_wrong_parameter_is_refused_by_name(
+async def test_a_wrong_parameter_is_named_in_the_refusal(
     client: httpx.AsyncClient, path: str, status: int, field: str
 ) -> None:
     refusal = problem(
@@ -113,13 +113,13 @@ async def test_a_wrong_parameter_is_refused_by_name(
     assert refusal["field"] == field
 
 
-async def test_an_odd_id_is_refused_before_the_body_is_read(client: httpx.AsyncClient) -> None:
+async def test_a_malformed_id_is_refused_before_the_body_is_read(client: httpx.AsyncClient) -> None:
     problem(await client.post("/notes/x/touch", content=b"{"), 404, "not_found")
     problem(await client.post(f"/notes/{ID}/touch", content=b"{"), 422, "invalid_json")
     problem(await client.post(f"/notes/{ID}/touch"), 422, "invalid_request")
 
 
-async def test_what_is_returned_is_sent_with_the_status_of_the_route(
+async def test_the_returned_value_is_sent_with_the_status_of_the_route(
     client: httpx.AsyncClient,
 ) -> None:
     kept = await client.post("/notes", json={"text": "é"})
@@ -132,7 +132,7 @@ async def test_what_is_returned_is_sent_with_the_status_of_the_route(
     assert (await client.post(f"/notes/{ID}/touch", json={"text": "a"})).text == f"{ID} a"
 
 
-async def test_a_method_that_a_path_does_not_take_is_refused_with_those_it_takes(
+async def test_a_refused_method_gets_the_allowed_ones(
     client: httpx.AsyncClient,
 ) -> None:
     for method in ("HEAD", "PUT"):
@@ -140,7 +140,7 @@ async def test_a_method_that_a_path_does_not_take_is_refused_with_those_it_takes
         assert (refused.status_code, refused.headers["allow"]) == (405, "DELETE, GET")
 
 
-def test_the_document_says_the_same(app: Starlette) -> None:
+def test_the_document_has_the_same_parameters(app: Starlette) -> None:
     document = describe(app)
     shown = document["paths"]["/notes/{note_id}"]["get"]
     assert [(one["in"], one["name"], one["required"]) for one in shown["parameters"]] == [
@@ -162,8 +162,8 @@ def test_the_document_says_the_same(app: Starlette) -> None:
     assert "parameters" not in json.dumps(sorted(document["components"]["schemas"]))
 
 
-async def test_a_token_does_what_it_was_made_for_only(site: Site) -> None:
-    """Reading is what a route asks of it, unless the route says that it cancels."""
+async def test_a_token_does_only_what_it_allows(site: Site) -> None:
+    """A route needs the permission to read, unless it declares that it cancels."""
     kinds.declare(site)
     made = await site.app_client.post("/v1/jobs", json={"kind": "mark", "payload": {"answer": "a"}})
     job = f"/v1/jobs/{made.json()['id']}"

@@ -1,4 +1,4 @@
-"""`server.running`: what an app that mounts the API hears of signals (the app is a process)."""
+"""`server.running`: signals to an app that mounts the API (the app is a process)."""
 
 import asyncio
 import signal
@@ -7,7 +7,7 @@ import sys
 import pytest
 
 SECONDS = 20
-# Its lifespan without a database: here it is about signals alone.
+# Its lifespan without a database: this test is only about signals.
 APP = """
 import asyncio, signal
 from contextlib import asynccontextmanager
@@ -35,10 +35,10 @@ HANDLES = "signal.signal(signal.SIGTERM, lambda *_: over.set())"
 @pytest.mark.parametrize(
     ("handles", "output", "code"), [(HANDLES, b"leaves\n", 0), ("", b"", -signal.SIGTERM)]
 )
-async def test_a_signal_ends_an_app_whether_it_handles_it_or_not(
+async def test_a_signal_stops_an_app_with_or_without_a_handler(
     handles: str, output: bytes, code: int
 ) -> None:
-    """One that handles none is ended by it, as it was before it mounted us."""
+    """An app without a handler is stopped, as without the mounted API."""
     app = await asyncio.create_subprocess_exec(
         sys.executable, "-c", APP.format(handles=handles), stdout=asyncio.subprocess.PIPE
     )

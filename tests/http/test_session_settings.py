@@ -18,7 +18,7 @@ ACCOUNTS = [f"u{n}" for n in range(6)]
 PRICE, GRANTED = 2, 1_000
 AT_ONCE = 20
 WORK_SECONDS = 120
-# Each would change an answer, or break calls off, where a session did not set its own.
+# Each would change an answer or break off calls if sessions did not set their own value.
 ODD = {
     "default_transaction_deferrable": "on",
     "statement_timeout": "20ms",
@@ -42,7 +42,7 @@ ODD = {
     "exit_on_error": "on",
 }
 
-# All that are there keep what they began with.
+# Open sessions keep the settings with which they began.
 END_SESSIONS = (
     "select pg_terminate_backend(pid) from pg_stat_activity"
     " where datname = current_database() and application_name like 'penstock%'"
@@ -77,7 +77,7 @@ async def two_workers(site: Site) -> AsyncIterator[None]:
 
 
 async def submit_and_run(site: Site, conn: asyncpg.Connection, submits: int) -> None:
-    """All are accepted, run once and paid once, while two workers finish beside them."""
+    """Check that all are accepted, run once and paid once, while two workers finish jobs."""
     declare(site)
     await site.start()
     for account in ACCOUNTS:
@@ -118,10 +118,10 @@ async def test_no_isolation_level_of_sessions_changes_what_a_submit_answers(  # 
         await submit_and_run(site, conn, scale(120, 300))
 
 
-async def test_a_database_that_only_reads_refuses_submits_and_ends_no_worker(
+async def test_a_read_only_database_refuses_submits_and_stops_no_worker(
     site: Site, database: str, conn: asyncpg.Connection
 ) -> None:
-    """D3: that setting says that nothing shall be written, so it is left as it is."""
+    """D3: this setting forbids writes on purpose, so it is not overridden."""
     declare(site)
     await site.start()
     await site.make_account("u0", credits=GRANTED)
@@ -149,7 +149,7 @@ async def test_a_database_that_only_reads_refuses_submits_and_ends_no_worker(
         await eventually(ran, "a job has run", seconds=30)
 
 
-async def test_a_lock_that_a_stranger_keeps_is_said_over_http(
+async def test_a_lock_held_by_another_session_is_reported_over_http(
     site: Site, conn: asyncpg.Connection
 ) -> None:
     declare(site)
@@ -169,7 +169,7 @@ async def test_a_lock_that_a_stranger_keeps_is_said_over_http(
     assert (await site.app_client.post("/v1/jobs", json=job)).status_code == 201
 
 
-async def test_a_statement_that_somebody_cancels_is_said_over_http(
+async def test_a_cancelled_statement_is_reported_over_http(
     site: Site, conn: asyncpg.Connection, connect: Connect
 ) -> None:
     declare(site)
@@ -191,7 +191,7 @@ async def test_a_statement_that_somebody_cancels_is_said_over_http(
     assert await conn.fetchval("select count(*) from penstock.job") == 0
 
 
-async def test_nor_does_any_other_setting(
+async def test_no_other_setting_changes_what_a_submit_answers(
     site: Site, database: str, conn: asyncpg.Connection, scale: Scale
 ) -> None:
     """D3"""

@@ -1,4 +1,4 @@
-"""What somebody without a key obtains: nothing that depends on the secret of the installation."""
+"""Callers without a key obtain nothing that depends on the secret of the installation."""
 
 import re
 import secrets
@@ -14,7 +14,7 @@ from support.http.site import Site
 from support.signing import NEXT_SECRET, SECRET
 
 _ID = UUID("0199c2f0-7c1e-7b3a-9d52-5f7a3c1e8b44")
-# Of the form of what a session, a visitor's form, a notice and a token for a browser would bring.
+# In the form of a session, a visitor's form, a notice and a browser token.
 _VISIT = "A" * 22
 _SIGNED = "eyJ4IjogMX0.AAAA"
 _ASK = {
@@ -30,7 +30,7 @@ Obtained = dict[tuple[str, str, str], tuple[int, list[tuple[str, str]], bytes]]
 
 
 async def _obtain(site: Site) -> Obtained:
-    """The answers to all calls that a stranger can make, by method, path and what they bring."""
+    """The answers to all calls of a stranger, by method, path and credential."""
     await site.start()
     paths = {("GET", "/nothing"), ("GET", "/login?code=a.b"), ("GET", "/login?next=jobs")}
     for route in site.api.router.routes:
@@ -58,10 +58,10 @@ async def _obtain(site: Site) -> Obtained:
     return found
 
 
-async def test_what_strangers_obtain_does_not_depend_on_the_secret(
+async def test_answers_to_strangers_do_not_depend_on_the_secret(
     database: str, clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Else guesses of the secret could be tried offline: all routes, with randomness held still."""
+    """Otherwise guesses of the secret could be tried offline. All routes, with fixed randomness."""
     monkeypatch.setattr(secrets, "token_urlsafe", lambda n=32: "r" * n)
     walks = []
     for secret in (SECRET, NEXT_SECRET):

@@ -1,4 +1,4 @@
-"""A server that stands keeps the house in order: when the clock was set, too."""
+"""A standing server does upkeep, also after the clock was set."""
 
 import asyncio
 from datetime import timedelta
@@ -15,10 +15,10 @@ from support.http.site import Site
 TOKEN = "a token of some length"  # noqa: S105  # of a job that lives for a test
 
 
-async def test_what_awaits_a_callback_is_postponed_where_there_is_no_worker(
+async def test_deadlines_of_dispatched_jobs_are_postponed_without_a_worker(
     site: Site, conn: asyncpg.Connection, clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """R-F10: an API alone is all the upkeep that jobs outside may have."""
+    """R-F10: for dispatched jobs an API may be the only process that does upkeep."""
     keepers: list[UpkeepLoop] = []
 
     class Noted(UpkeepLoop):

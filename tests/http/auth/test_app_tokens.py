@@ -1,4 +1,4 @@
-"""`app.token(...)`: what an app gives to its own page opens that one thing, and no other."""
+"""`app.token(...)`: a token for the app's own page gives access to one thing only."""
 
 from typing import Any
 
@@ -21,7 +21,7 @@ async def job_of(site: Site, topic: str) -> str:
     return found
 
 
-async def test_it_opens_the_job_and_no_other(site: Site) -> None:
+async def test_it_gives_access_to_its_job_and_no_other(site: Site) -> None:
     mine, other = await job_of(site, "a"), await job_of(site, "b")
     page = site.client(site.penstock.token(job=mine))
     assert (await page.get(f"/v1/jobs/{mine}")).json()["id"] == mine
@@ -29,7 +29,7 @@ async def test_it_opens_the_job_and_no_other(site: Site) -> None:
     problem(await page.post(f"/v1/jobs/{mine}/cancel"), 403, "not_allowed")
 
 
-async def test_it_cancels_where_that_was_allowed(site: Site) -> None:
+async def test_it_cancels_if_that_was_allowed(site: Site) -> None:
     mine, other = await job_of(site, "a"), await job_of(site, "b")
     page = site.client(site.penstock.token(topic="a", allow=["read", "cancel"]))
     assert (await page.post(f"/v1/jobs/{mine}/cancel")).json()["status"] == "cancelled"
@@ -49,7 +49,7 @@ async def test_it_cancels_where_that_was_allowed(site: Site) -> None:
         ({"topic": "a", "allow": ["write"]}, "allow"),
     ],
 )
-async def test_what_cannot_be_is_refused_by_name(
+async def test_an_impossible_token_is_refused_by_its_field(
     site: Site, asked: dict[str, Any], field: str
 ) -> None:
     with pytest.raises(Invalid) as caught:

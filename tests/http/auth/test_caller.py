@@ -1,4 +1,4 @@
-"""Who is let in: keys by kind, wrong ones, revoked and expired ones (C3, G14's half of the API)."""
+"""Authentication: keys by kind, wrong, revoked and expired keys (C3, the API's half of G14)."""
 
 import asyncio
 import hashlib
@@ -19,7 +19,7 @@ from support.waiting import eventually
 
 
 def well_formed(n: int) -> str:
-    """A key that nobody has, which is looked for all the same: its sum is right."""
+    """An unknown key with a correct checksum, so that it is looked up in the database."""
     begun = f"ps_app_{n:012}_{'a' * 43}"
     return f"{begun}{zlib.crc32(begun.encode()):08x}"
 
@@ -44,14 +44,14 @@ def _kinds(site: Site) -> None:
         "ps_app_aaaaaaaaaaaa_" + "a" * 51,
     ],
 )
-async def test_a_wrong_key_is_401_in_the_same_words(site: Site, given: str) -> None:
+async def test_every_wrong_key_gets_the_same_401(site: Site, given: str) -> None:
     refused = await site.client(given).get("/v1/jobs")
     refusal = problem(refused, 401, "unauthorized")
     assert refused.headers["www-authenticate"] == "Bearer"
     assert given not in refusal["detail"]
 
 
-async def test_a_secret_of_another_key_does_not_fit(site: Site) -> None:
+async def test_the_secret_of_another_key_is_refused(site: Site) -> None:
     one, two = await site.make_key("app"), await site.make_key("app")
     found = parts(two)
     assert found
@@ -61,19 +61,19 @@ async def test_a_secret_of_another_key_does_not_fit(site: Site) -> None:
 
 
 @pytest.mark.parametrize("header", ["Basic abc", "Bearer", "Bearer ", "abc", "bearer  \t"])
-async def test_another_scheme_is_no_key(site: Site, header: str) -> None:
+async def test_another_scheme_is_not_a_key(site: Site, header: str) -> None:
     refused = await site.anonymous.get("/v1/jobs", headers={"Authorization": header})
     problem(refused, 401, "unauthorized")
 
 
-async def test_keys_do_not_pass_in_the_address(site: Site) -> None:
-    """An address is logged everywhere: only short tokens are taken there."""
+async def test_keys_are_not_accepted_in_the_address(site: Site) -> None:
+    """Addresses are logged everywhere: only short tokens are accepted there."""
     key = await site.make_key("app")
     problem(await site.anonymous.get("/v1/jobs", params={"token": key}), 401, "unauthorized")
     problem(await site.anonymous.get("/v1/jobs", params={"token": SECRET}), 401, "unauthorized")
 
 
-async def test_each_kind_opens_its_own(site: Site) -> None:
+async def test_each_kind_of_key_has_its_own_rights(site: Site) -> None:
     process = site.client(await site.make_key("process"))
     refusal = problem(await process.get("/v1/jobs"), 403, "not_allowed")
     assert "app" in refusal["needs"]
@@ -85,8 +85,8 @@ async def test_each_kind_opens_its_own(site: Site) -> None:
 
 
 @pytest.mark.alone
-async def test_a_revoked_key_opens_nothing_within_a_second(site: Site) -> None:
-    """C3: also at servers that have not heard of it, and for the tokens it made."""
+async def test_a_revoked_key_is_refused_within_a_second(site: Site) -> None:
+    """C3: also at servers that were not notified, and for the tokens it made."""
     key = await site.make_key("app")
     client = site.client(key)
     token = (await client.post("/v1/tokens", json={"account": "u1"})).json()["token"]
@@ -105,7 +105,7 @@ async def test_a_revoked_key_opens_nothing_within_a_second(site: Site) -> None:
     assert time.monotonic() - begun < 1.5
 
 
-async def test_an_expired_key_opens_nothing(site: Site) -> None:
+async def test_an_expired_key_is_refused(site: Site) -> None:
     made = await site.admin.post("/v1/keys", json={"kind": "app", "expires_seconds": 60})
     client = site.client(made.json()["key"])
     assert (await client.get("/v1/jobs")).status_code == 200
@@ -120,7 +120,7 @@ async def test_an_expired_key_opens_nothing(site: Site) -> None:
 async def test_many_wrong_keys_from_one_address_are_refused_for_a_while(
     site: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """C3: with 429 and a time; good keys from there, and other addresses, go on."""
+    """C3: with 429 and a time; good keys from there, and other addresses, are still accepted."""
     wrong = site.client("ps_app_guess", address="198.51.100.7")
     for _ in range(caller.FAILURES):
         problem(await wrong.get("/v1/jobs"), 401, "unauthorized")
@@ -136,10 +136,10 @@ async def test_many_wrong_keys_from_one_address_are_refused_for_a_while(
     problem(await wrong.get("/v1/jobs"), 401, "unauthorized")
 
 
-async def test_a_secret_is_not_compared_any_more_after_many_wrong_ones(
+async def test_a_secret_is_not_compared_after_many_wrong_ones(
     site: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """C3: or the bound would only change what wrong guesses are told."""
+    """C3: or the limit would only change the answers to wrong guesses."""
     guess = site.client("not-the-secret", address="198.51.100.7")
     answers = await asyncio.gather(*(guess.get("/v1/jobs") for _ in range(caller.FAILURES * 4)))
     statuses = sorted(answer.status_code for answer in answers)
@@ -156,14 +156,14 @@ async def test_a_secret_is_not_compared_any_more_after_many_wrong_ones(
         assert (await person.sign_in(SECRET)).status_code == 303
 
 
-async def test_the_right_secret_is_no_failure(site: Site) -> None:
+async def test_the_right_secret_does_not_count_as_wrong(site: Site) -> None:
     for _ in range(caller.FAILURES * 2):
         assert (await site.admin.get("/v1/jobs")).status_code == 200
     problem(await site.client("wrong").get("/v1/jobs"), 401, "unauthorized")
 
 
-async def test_wrong_keys_that_come_at_once_count_each(site: Site) -> None:
-    """C3: their look-ups wait for the database, beside one another."""
+async def test_simultaneous_wrong_keys_all_count(site: Site) -> None:
+    """C3: their look-ups wait for the database at the same time."""
     key = await site.make_key("app")
     guesses = [
         site.client(well_formed(n), address="198.51.100.7") for n in range(caller.FAILURES * 3)
@@ -175,10 +175,10 @@ async def test_wrong_keys_that_come_at_once_count_each(site: Site) -> None:
     assert (await neighbour.get("/v1/jobs")).status_code == 200
 
 
-async def test_keys_from_an_address_with_many_wrong_ones_are_looked_up_one_by_one(
+async def test_keys_from_an_address_with_many_wrong_ones_use_one_connection_at_a_time(
     site: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Callers at other addresses do not wait behind them for connections to the database."""
+    """Callers at other addresses do not wait for database connections because of them."""
     wrong = site.client("wrong", address="198.51.100.7")
     for _ in range(caller.FAILURES):
         await wrong.get("/v1/jobs")
@@ -211,7 +211,7 @@ async def test_an_address_is_the_same_in_both_versions_of_ip(site: Site) -> None
     problem(await other.get("/v1/jobs"), 401, "unauthorized")
 
 
-async def test_who_sends_many_wrong_keys_is_named_in_the_log(
+async def test_an_address_that_sends_many_wrong_keys_is_named_in_the_log(
     site: Site, caplog: pytest.LogCaptureFixture
 ) -> None:
     wrong = site.client("wrong", address="198.51.100.7")
@@ -233,8 +233,10 @@ async def test_addresses_of_one_network_count_together(site: Site) -> None:
     problem(await other.get("/v1/jobs"), 401, "unauthorized")
 
 
-async def test_what_is_stored_of_a_key_opens_nothing(site: Site, conn: asyncpg.Connection) -> None:
-    """C3: a hash of 256 random bits; its form is found by scanners for secrets."""
+async def test_the_stored_hash_of_a_key_is_not_accepted(
+    site: Site, conn: asyncpg.Connection
+) -> None:
+    """C3: a hash of 256 random bits; scanners for secrets recognize the format of keys."""
     key = await site.make_key("account", "u1")
     assert re.fullmatch(r"ps_account_[a-z0-9]{12}_[A-Za-z0-9_-]{51}", key)
     found = parts(key)
@@ -248,7 +250,7 @@ async def test_what_is_stored_of_a_key_opens_nothing(site: Site, conn: asyncpg.C
     assert parts(key[:-1] + ("0" if key[-1] != "0" else "1")) is None  # mistyped
 
 
-async def test_when_a_key_was_used_is_told_to_the_minute(site: Site) -> None:
+async def test_the_last_use_of_a_key_is_shown_to_the_minute(site: Site) -> None:
     key = await site.make_key("app")
     await site.client(key).get("/v1/jobs")
 
@@ -259,7 +261,7 @@ async def test_when_a_key_was_used_is_told_to_the_minute(site: Site) -> None:
     await eventually(used, "its use is written")
 
 
-async def test_the_key_of_an_erased_account_opens_nothing(
+async def test_the_key_of_an_erased_account_is_refused(
     site: Site, conn: asyncpg.Connection
 ) -> None:
     mine = await site.account_client("u1")
@@ -272,7 +274,7 @@ async def test_the_key_of_an_erased_account_opens_nothing(
     await eventually(closed, "the key is refused", seconds=5)
 
 
-async def test_two_secrets_are_good_while_they_are_exchanged(
+async def test_two_secrets_are_accepted_during_a_rotation(
     site: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PENSTOCK_SECRET", f"{NEXT_SECRET},{SECRET}")

@@ -1,4 +1,4 @@
-"""Tokens of an account that was erased, and of the one that is made anew under its name."""
+"""Tokens of an erased account, and of a new account with the same name."""
 
 from typing import Any
 
@@ -36,7 +36,9 @@ async def erase(site: Site, account: str) -> None:
     assert answer.status_code == 200, answer.text
 
 
-async def test_a_token_of_an_erased_account_does_not_open_the_next_of_its_name(site: Site) -> None:
+async def test_a_token_of_an_erased_account_does_not_open_a_new_account_of_its_name(
+    site: Site,
+) -> None:
     """G14"""
     await submit(site, "u1")
     old = [
@@ -67,7 +69,7 @@ async def test_its_open_stream_ends(site: Site) -> None:
     assert not [event for event in listener.had if event.data.get("topic") == "of the next"]
 
 
-async def test_a_token_of_an_accounts_own_key_ends_with_the_account(site: Site) -> None:
+async def test_a_token_of_an_accounts_own_key_is_refused_after_the_erasure(site: Site) -> None:
     own = await site.account_client("u1")
     made = await own.post("/v1/tokens", json={"topic": "t"})
     old = site.client(made.json()["token"])
@@ -77,8 +79,8 @@ async def test_a_token_of_an_accounts_own_key_ends_with_the_account(site: Site) 
     problem(await old.get("/v1/jobs"), 401, "unauthorized")
 
 
-async def test_a_key_of_an_erased_account_does_not_make_it_anew(site: Site) -> None:
-    """G14: also at once, though keys are looked up once a second only."""
+async def test_a_key_of_an_erased_account_does_not_create_it_again(site: Site) -> None:
+    """G14: also at once, although keys are looked up only once a second."""
     own = [await site.account_client("u1") for _ in range(2)]
     other = await site.account_client("u2")
     for client in (*own, other):
@@ -91,7 +93,7 @@ async def test_a_key_of_an_erased_account_does_not_make_it_anew(site: Site) -> N
 
 
 async def test_a_token_may_be_older_than_its_account(site: Site) -> None:
-    """A page may get its token before the first job, which makes the account."""
+    """A page may get its token before the first job creates the account."""
     await submit(site, "u2")
     await erase(site, "u2")
     early = [await browser(site, account="u1"), site.client(site.penstock.token(account="u1"))]
@@ -100,7 +102,7 @@ async def test_a_token_may_be_older_than_its_account(site: Site) -> None:
         assert (await one.get(f"/v1/jobs/{job}")).status_code == 200
 
 
-async def test_tokens_of_others_go_on(site: Site, conn: asyncpg.Connection) -> None:
+async def test_tokens_of_other_accounts_stay_valid(site: Site, conn: asyncpg.Connection) -> None:
     job = await submit(site, "u1")
     other = await submit(site, "u2", topic="t")
     mine = [
@@ -119,5 +121,5 @@ async def test_tokens_of_others_go_on(site: Site, conn: asyncpg.Connection) -> N
     problem(await topic.get(f"/v1/jobs/{other}"), 404, "unknown_job")
     await conn.execute(
         "update penstock.erasure set at = at + interval '2 minutes'"
-    )  # long after u3 was made, which so cannot have followed the one that was erased
+    )  # long after u3 was created, so u3 is not the successor of an erased account
     assert (await late.get(f"/v1/jobs/{third}")).status_code == 200

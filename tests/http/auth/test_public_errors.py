@@ -1,4 +1,4 @@
-"""Why a job failed, as customers are told: in general words, whatever way they look."""
+"""Customers see why a job failed in general words, in every answer of the API."""
 
 import asyncio
 import json
@@ -20,7 +20,7 @@ from support.http.listening import listening
 from support.http.site import Site
 from support.waiting import eventually
 
-# Put together here, so that nothing in this file has the form of a key.
+# Assembled here, so that this file contains no text in the form of a key.
 KEY = "sk-proj-" + "q7Rt2mXw9Zk4Lp8Vn3"
 PATH = "/srv/prompts/internal.txt"
 QUOTED = f"OpenAI said: invalid key {KEY}, see {PATH}"
@@ -103,7 +103,7 @@ def is_whole(job: dict[str, Any]) -> None:
     assert KEY not in json.dumps(job)
 
 
-async def test_customers_are_told_in_general_words_whatever_way_they_look(failing: Site) -> None:
+async def test_customers_see_general_words_in_every_answer(failing: Site) -> None:
     """G14: keys of accounts, and browsers' tokens of each sort."""
     batch = await failing.app_client.post(
         "/v1/jobs/batch",
@@ -151,7 +151,7 @@ async def test_customers_are_told_in_general_words_whatever_way_they_look(failin
 
 
 @pytest.mark.parametrize("customer_first", [True, False])
-async def test_streams_show_each_who_watches_what_is_theirs(
+async def test_streams_show_each_watcher_its_own_view(
     failing: Site, *, customer_first: bool
 ) -> None:
     """G14: of one job, batch, topic or account, at the same time."""
@@ -181,7 +181,7 @@ async def test_streams_show_each_who_watches_what_is_theirs(
         for client, listener in ((clients[0], one), (clients[1], other)):
             sent = (await listener.status("failed")).data
             (is_public if client is mine else is_whole)(sent)
-    # What has ended is in the snapshots of who comes now, in any order.
+    # New watchers' snapshots have the finished jobs, in any order.
     for path in paths[1:]:
         for client in clients:
             async with listening(client, path) as listener:
@@ -192,7 +192,7 @@ async def test_streams_show_each_who_watches_what_is_theirs(
                 (is_public if client is mine else is_whole)(sent)
 
 
-async def test_changes_are_told_to_each_watcher_of_a_scope_as_theirs(failing: Site) -> None:
+async def test_each_watcher_of_a_scope_gets_changes_in_its_own_view(failing: Site) -> None:
     """G14"""
     mine = await failing.account_client("u1")
     path = "/v1/accounts/u1/events"
@@ -205,8 +205,8 @@ async def test_changes_are_told_to_each_watcher_of_a_scope_as_theirs(failing: Si
         is_whole((await ours.status("failed", job)).data)
 
 
-async def test_a_customer_who_submits_or_retries_is_told_the_same(failing: Site) -> None:
-    """G14: a live twin, what ended while the caller waited, and what is retried."""
+async def test_a_customer_who_submits_or_retries_sees_general_words(failing: Site) -> None:
+    """G14: a live duplicate, a job that finished while the caller waited, and a retried job."""
     mine = await failing.account_client("u1")
     again = {"kind": "ask_again", "payload": {"key": "k"}}
     first = await mine.post("/v1/jobs", json=again)
@@ -226,7 +226,7 @@ async def test_a_customer_who_submits_or_retries_is_told_the_same(failing: Site)
     hides(retried.text)
 
 
-async def test_what_ended_while_a_customer_waits_is_told_in_general_words(
+async def test_a_job_that_finishes_while_a_customer_waits_shows_general_words(
     failing: Site, conn: asyncpg.Connection
 ) -> None:
     """G14: `Prefer: wait` with the submit."""
@@ -263,7 +263,7 @@ async def test_what_ended_while_a_customer_waits_is_told_in_general_words(
         ),
     ],
 )
-async def test_what_the_app_says_for_people_reaches_them(
+async def test_messages_that_the_app_writes_for_customers_reach_them(
     failing: Site, how: str, error: tuple[str, str, bool | None]
 ) -> None:
     """G14: Fail and Cancel, and no other exception."""
@@ -275,10 +275,10 @@ async def test_what_the_app_says_for_people_reaches_them(
     assert KEY not in json.dumps((await failing.admin.get(f"/v1/jobs/{job}")).json())
 
 
-async def test_a_webhook_that_a_submit_named_is_told_as_a_customer(
+async def test_a_webhook_of_a_submit_gets_the_customers_view(
     failing: Site, conn: asyncpg.Connection
 ) -> None:
-    """G14: the app's own address is told all of it."""
+    """G14: the app's own address gets the whole error."""
     await failing.start()
     payload = {"how": "raise"}
     job = str(await factory.submit(conn, "ask", payload=payload, account="u1", webhook_url=URL))
@@ -292,9 +292,7 @@ async def test_a_webhook_that_a_submit_named_is_told_as_a_customer(
     is_whole(sent[True])
 
 
-async def test_a_tenants_views_say_it_in_general_words(
-    failing: Site, conn: asyncpg.Connection
-) -> None:
+async def test_a_tenants_views_show_general_words(failing: Site, conn: asyncpg.Connection) -> None:
     """G14"""
     await submit(failing)
     await submit(failing, "fail")
@@ -324,8 +322,8 @@ async def test_a_tenants_views_say_it_in_general_words(
                     await conn.fetch(f"select error from penstock.{table}")
 
 
-async def test_who_reports_by_sql_stores_no_key(conn: asyncpg.Connection) -> None:
-    """A worker in another language, a callback, what is taken back."""
+async def test_a_report_by_sql_stores_no_key(conn: asyncpg.Connection) -> None:
+    """A worker in another language, a callback, a released attempt."""
     await factory.queue(conn)
     worker = await factory.worker(conn, "their-worker")
     [first, second] = await submit_rows(conn, [{"kind": "q"}] * 2)
@@ -349,8 +347,8 @@ async def test_who_reports_by_sql_stores_no_key(conn: asyncpg.Connection) -> Non
     assert (await factory.read(conn, UUID(str(third))))["error"]["message"] == "it was [redacted]"
 
 
-async def test_general_words_are_those_of_the_pages(conn: asyncpg.Connection) -> None:
-    """G14: each class has its own, the same in SQL and in the component."""
+async def test_general_words_are_the_same_in_sql_and_on_pages(conn: asyncpg.Connection) -> None:
+    """G14: each class has its own sentence, the same in SQL and in the component."""
     words = {}
     for cls in CLASSES:
         words[cls] = await conn.fetchval("select penstock._general_words($1, null)", cls)
@@ -360,5 +358,5 @@ async def test_general_words_are_those_of_the_pages(conn: asyncpg.Connection) ->
     shown = dict(re.findall(r'"error\.(\w+)":\s*"([^"]*)"', page))
     assert shown.pop("public") == "{message}"
     assert shown.pop("other") == other
-    del words["cancelled"]  # which the component shows as a status
+    del words["cancelled"]  # the component shows it as a status
     assert shown == words

@@ -1,4 +1,4 @@
-"""Short tokens for browsers: what they open, and what they do not."""
+"""Short tokens for browsers: what they give access to, and what not."""
 
 import base64
 import time
@@ -47,7 +47,7 @@ async def test_a_token_for_a_job_opens_that_job(site: Site) -> None:
     problem(await only.get(f"/v1/jobs/{job}"), 403, "not_allowed")
 
 
-async def test_a_token_is_taken_in_the_address(site: Site) -> None:
+async def test_a_token_is_accepted_in_the_address(site: Site) -> None:
     job = await make(site.app_client)
     found = await token(site.app_client, job=job)
     shown = await site.anonymous.get(f"/v1/jobs/{job}", params={"token": found})
@@ -66,8 +66,8 @@ async def test_a_token_for_an_account_or_a_topic_opens_its_jobs(site: Site) -> N
     problem(await topic.get(f"/v1/jobs/{await make(site.app_client)}"), 404, "unknown_job")
 
 
-async def test_an_accounts_key_gives_away_its_own_only(site: Site) -> None:
-    """G14: foreign jobs and accounts are unknown, and a topic is shared with nobody."""
+async def test_an_accounts_key_makes_tokens_for_its_own_things_only(site: Site) -> None:
+    """G14: other accounts and their jobs are unknown, and a topic shows only its own jobs."""
     mine = await site.account_client("u1")
     own = await make(mine, topic="t")
     other = await make(site.app_client, account="u2", topic="t")
@@ -84,7 +84,7 @@ async def test_an_accounts_key_gives_away_its_own_only(site: Site) -> None:
     problem(await browser.get(f"/v1/jobs/{other}"), 404, "unknown_job")
 
 
-async def test_a_token_ends_with_its_time(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_token_expires(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
     answer = (await site.app_client.post("/v1/tokens", json={"topic": "t"})).json()
     browser = site.client(answer["token"])
     assert (await browser.get("/v1/jobs")).status_code == 200
@@ -95,10 +95,10 @@ async def test_a_token_ends_with_its_time(site: Site, monkeypatch: pytest.Monkey
     problem(await browser.get("/v1/jobs"), 401, "unauthorized")
 
 
-async def test_a_token_lasts_as_long_as_was_asked_for(
+async def test_a_token_is_valid_for_the_whole_requested_time(
     site: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It expires at a whole second: one that is made just before the next loses nothing of it."""
+    """It expires at a whole second, rounded up, so no token loses time."""
     now = float(int(time.time())) + 0.98
     monkeypatch.setattr(time, "time", lambda: now)
     answer = await site.app_client.post("/v1/tokens", json={"topic": "t", "ttl_seconds": 1})
@@ -107,7 +107,7 @@ async def test_a_token_lasts_as_long_as_was_asked_for(
     assert (await browser.get("/v1/jobs")).status_code == 200
 
 
-async def test_a_token_that_was_changed_opens_nothing(site: Site) -> None:
+async def test_a_changed_token_is_refused(site: Site) -> None:
     found = await token(site.app_client, account="u1")
     body, mac = found.removeprefix("pt_").split(".")
     claims = base64.urlsafe_b64decode(body + "=" * (-len(body) % 4))
@@ -132,7 +132,7 @@ async def test_a_token_that_was_changed_opens_nothing(site: Site) -> None:
         ({"topic": "t", "expires_at": 1}, "expires_at"),
     ],
 )
-async def test_a_wrong_request_is_refused_by_name(
+async def test_a_wrong_request_is_refused_by_its_field(
     site: Site, body: dict[str, Any], field: str
 ) -> None:
     refusal = problem(await site.app_client.post("/v1/tokens", json=body), 422, "invalid_request")

@@ -28,7 +28,7 @@ TOPIC = "/v1/topics/a/events"
 
 @pytest.fixture
 async def plain(site: Site, conn: asyncpg.Connection) -> Site:
-    """A queue `q` with a kind of that name, of no code."""
+    """A queue `q` with a kind of that name, without code."""
     await queue(conn)
     return site
 
@@ -38,7 +38,7 @@ async def in_topic(conn: asyncpg.Connection, **fields: Any) -> Any:
 
 
 async def sessions(conn: asyncpg.Connection) -> list[int]:
-    """The sessions of hubs that listen."""
+    """The sessions in which hubs listen."""
     rows = await conn.fetch(
         "select pid from pg_stat_activity"
         " where datname = current_database() and application_name = 'penstock events'"
@@ -46,7 +46,7 @@ async def sessions(conn: asyncpg.Connection) -> list[int]:
     return [row["pid"] for row in rows]
 
 
-# --- what it costs --------------------------------------------------------------------------------
+# --- costs ----------------------------------------------------------------------------------------
 
 
 async def test_many_watchers_share_one_read_and_one_session(
@@ -77,10 +77,10 @@ async def test_many_watchers_share_one_read_and_one_session(
 
 
 @pytest.mark.parametrize("moves", ["a job of the topic", "a job of another topic"])
-async def test_positions_of_a_topic_are_of_one_moment(
+async def test_positions_of_a_topic_are_read_together(
     plain: Site, conn: asyncpg.Connection, monkeypatch: pytest.MonkeyPatch, moves: str
 ) -> None:
-    """No two jobs are #3, and one of them is #1: all positions change in one piece."""
+    """No two jobs are #3, and one of them is #1: all positions are sent in one piece."""
     first = await (in_topic(conn) if moves == "a job of the topic" else submit(conn, topic="b"))
     jobs: list[str] = []
     await plain.start()
@@ -98,7 +98,7 @@ async def test_positions_of_a_topic_are_of_one_moment(
                     positions[job["id"]] = job["position"]
                     if job["id"] == str(first) and job["status"] == "cancelled":
                         gone.append(True)
-                        pieces.clear()  # what was sent before is of another moment
+                        pieces.clear()  # earlier pieces are of another read
             if piece:
                 pieces.append([positions[job] for job in jobs if job in positions])
             await watcher.wait()
@@ -112,7 +112,7 @@ async def test_positions_of_a_topic_are_of_one_moment(
     watching = asyncio.create_task(watch())
     try:
         for n in range(4):
-            # They are refreshed at other moments, as jobs that were submitted seconds apart.
+            # They are refreshed at different times, like jobs that were submitted seconds apart.
             monkeypatch.setattr(poll, "QUEUED_REFRESH_SECONDS", 0.5 if n % 2 else 3)
             jobs.append(str(await in_topic(conn)))
             await eventually(are(list(range(2, n + 3))), "the job was sent")
@@ -130,7 +130,7 @@ async def test_positions_of_a_topic_are_of_one_moment(
 async def test_a_job_that_starts_during_a_poll_shares_no_position(
     plain: Site, conn: asyncpg.Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It is sent as running together with those that moved up for it."""
+    """It is sent as running together with the jobs that moved up."""
     other = await submit(conn, topic="b")
     jobs = [str(await in_topic(conn)) for _ in range(3)]
     someone = await worker(conn)
@@ -207,7 +207,7 @@ async def test_nothing_is_polled_without_watchers(
     assert polls == before
 
 
-# --- what goes wrong ------------------------------------------------------------------------------
+# --- faults ---------------------------------------------------------------------------------------
 
 
 async def test_a_killed_listener_costs_no_event(plain: Site, conn: asyncpg.Connection) -> None:
@@ -245,7 +245,7 @@ async def test_without_notifications_a_change_is_sent_within_a_second_or_two(
 async def test_streams_stay_open_over_an_outage_and_catch_up(
     plain: Site, conn: asyncpg.Connection
 ) -> None:
-    """The database ends every session again and again; watchers notice nothing."""
+    """The database ends all sessions again and again; watchers notice nothing."""
     job = await in_topic(conn)
     number = await worker(conn)
     async with (
@@ -287,10 +287,10 @@ class Slow:
         return {"type": "http.disconnect"}
 
 
-async def test_a_slow_client_costs_nothing_and_begins_again(
+async def test_a_slow_client_costs_no_memory_and_begins_again(
     plain: Site, conn: asyncpg.Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The kept events are bounded in number; after that it is sent `resync`."""
+    """The number of kept events is limited; a client that lags further is sent `resync`."""
     monkeypatch.setattr("penstock.http.live.feeds.LOG_ENTRIES", 20)
     await in_topic(conn)
     await plain.start()
@@ -355,7 +355,7 @@ async def test_a_client_that_reads_nothing_is_disconnected(
 
 
 class Emitter:
-    """An attempt that emits chunks, straight into the database, as its worker would."""
+    """An attempt that writes chunks into the database, as its worker would."""
 
     def __init__(self, conn: asyncpg.Connection, number: int, started: Any) -> None:
         self._conn = conn
@@ -378,7 +378,7 @@ class Emitter:
         await self.report(None)
 
     async def report(self, done: int | None) -> None:
-        """None: a heartbeat, and nothing else."""
+        """Report progress; None: only a heartbeat."""
         await self._conn.execute(
             "select * from penstock.report_progress($1, $2, $3, array[null], array[null], $4)",
             self._number,
@@ -408,10 +408,10 @@ async def until_chunk(listener: Listener, seq: int) -> str:
     return event.id
 
 
-async def test_a_client_that_comes_back_has_each_chunk_once(
+async def test_a_client_that_reconnects_gets_each_chunk_once(
     plain: Site, conn: asyncpg.Connection, emitter: Emitter
 ) -> None:
-    """Cut off at any chunk, it goes on after the last one it received."""
+    """Disconnected at any chunk, it continues after the last one it received."""
     job = emitter._start["id"]
     path = f"/v1/jobs/{job}/events"
     had: list[int] = []
@@ -423,7 +423,7 @@ async def test_a_client_that_comes_back_has_each_chunk_once(
                 assert first.name == "job", "the state comes first"
                 await emitter.emit(7 + turn)
                 await until_chunk(one, emitter.seq - 3)
-                await emitter.emit(5)  # some of them are emitted while nobody listens
+                await emitter.emit(5)  # some of them while the client is disconnected
                 chunks = [event for event in one.had if event.name == "chunk"]
                 had += chunk_numbers(one)
                 last = chunks[-1].id
@@ -436,8 +436,10 @@ async def test_a_client_that_comes_back_has_each_chunk_once(
     assert chunk_numbers(steady) == had, "the client that stayed received the same"
 
 
-async def test_a_heartbeat_alone_is_no_event_of_the_job(plain: Site, emitter: Emitter) -> None:
-    """Each chunk raises the version of its job: watchers are sent the chunk only."""
+async def test_a_heartbeat_is_not_sent_as_an_event_of_the_job(
+    plain: Site, emitter: Emitter
+) -> None:
+    """Each chunk raises the version of its job, but watchers are sent only the chunk."""
     path = f"/v1/jobs/{emitter.job}/events"
     async with listening(plain.admin, path) as listener, listening(plain.admin, TOPIC) as topic:
         begun = (await listener.next()).data["version"]
@@ -462,7 +464,7 @@ async def test_a_heartbeat_alone_is_no_event_of_the_job(plain: Site, emitter: Em
         assert chunk.data["seq"] == 4
 
 
-def test_a_heartbeat_alone_is_no_event_of_the_batch() -> None:
+def test_a_heartbeat_is_not_sent_as_an_event_of_the_batch() -> None:
     feed = BatchFeed(lambda: None)
     for version, done, updates in ((9, 0, 1), (10, 0, 1), (10, 1, 2), (11, 1, 2), (12, 2, 3)):
         item = {"version": version, "updated_at": f"at {version}", "progress": {"done": done}}
@@ -475,7 +477,7 @@ def test_a_heartbeat_alone_is_no_event_of_the_batch() -> None:
 
 
 async def test_a_late_client_reads_all_chunks(plain: Site, emitter: Emitter) -> None:
-    """More than a page of them, while more are emitted, beside clients that are further."""
+    """More than a page of chunks, while more are emitted, beside clients that are ahead."""
     path = f"/v1/jobs/{emitter._start['id']}/events"
     async with listening(plain.admin, path) as early:
         await emitter.emit(450)
@@ -520,7 +522,7 @@ async def test_chunks_of_all_attempts_are_sent_in_order(
 async def servers(
     database: str, conn: asyncpg.Connection, tmp_path: Path
 ) -> AsyncIterator[list[Served]]:
-    """Two of them on one database."""
+    """Two servers on one database."""
     await queue(conn)
     with serving(database, tmp_path) as one, serving(database, tmp_path) as other:
         await asyncio.gather(one.start(), other.start())
@@ -549,7 +551,7 @@ async def test_a_change_by_one_server_is_sent_by_the_other(
 
 @pytest.mark.alone
 async def test_a_server_with_open_streams_stops_at_once(servers: list[Served]) -> None:
-    """And their clients find the other one, with everything."""
+    """Its clients reconnect to the other server and miss nothing."""
     async with (
         servers[0].client() as here,
         servers[1].client() as there,
@@ -566,7 +568,7 @@ async def test_a_server_with_open_streams_stops_at_once(servers: list[Served]) -
 
 
 class Crowd:
-    """Clients of one topic that always reconnect, and the jobs that each knows to have finished."""
+    """Clients of one topic that always reconnect, and the finished jobs that each has seen."""
 
     def __init__(self, client: httpx.AsyncClient, count: int) -> None:
         self._client = client
@@ -598,10 +600,10 @@ class Crowd:
 
 @pytest.mark.alone
 @pytest.mark.timeout(120)
-async def test_clients_that_drop_and_return_have_the_present_state(
+async def test_clients_that_disconnect_and_return_get_the_current_state(
     servers: list[Served], conn: asyncpg.Connection, scale: Scale
 ) -> None:
-    """R-F23: half of them drop again and again, and the server is restarted under the others."""
+    """R-F23: half of them disconnect again and again, and the server restarts under the others."""
     count = scale(60, 600)
     server = servers[0]
     number = await worker(conn, lease="1 hour")

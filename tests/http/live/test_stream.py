@@ -1,4 +1,4 @@
-"""Live streams: snapshot first, every change, chunks without gap or repetition, and an end."""
+"""Live streams: a snapshot, each change, chunks without gap or repetition, and an end."""
 
 import asyncio
 from typing import Any
@@ -19,7 +19,7 @@ def marking(site: Site) -> Site:
     site.penstock.queue("q", concurrency=1)
 
     @site.penstock.job(queue="q", topic="assignment")
-    async def mark(assignment: str, job: Job) -> dict[str, Any]:  # noqa: ARG001  # is its topic
+    async def mark(assignment: str, job: Job) -> dict[str, Any]:  # noqa: ARG001  # the job's topic
         await job.progress(1, 2)
         for word in ("Well ", "done"):
             await job.emit(word)
@@ -36,8 +36,8 @@ async def submit(site: Site, **fields: Any) -> str:
     return found
 
 
-async def test_a_watcher_of_a_topic_sees_its_jobs_come_and_resolve(marking: Site) -> None:
-    """M8: resolving a job emits a live event to everyone who watches its topic."""
+async def test_a_watcher_of_a_topic_sees_its_jobs_start_and_finish(marking: Site) -> None:
+    """M8: a finished job sends a live event to all watchers of its topic."""
     first = await submit(marking)
     path = "/v1/topics/a1/events"
     async with (
@@ -61,8 +61,8 @@ async def test_a_watcher_of_a_topic_sees_its_jobs_come_and_resolve(marking: Site
         assert not one.closed.is_set()
 
 
-async def test_a_stream_of_a_job_ends_with_it(marking: Site) -> None:
-    """E8, E15: a browser listens and stops at the terminal state."""
+async def test_the_stream_of_a_job_ends_when_it_has_finished(marking: Site) -> None:
+    """E8, E15: a browser listens and stops at the final state."""
     job = await submit(marking)
     async with listening(marking.app_client, f"/v1/jobs/{job}/events") as listener:
         snapshot = await listener.next()
@@ -93,7 +93,7 @@ async def test_the_stream_of_a_finished_job_replays_and_ends(marking: Site) -> N
     assert [event.name for event in again] == ["job"]
 
 
-async def test_changes_by_plain_sql_are_sent_too(marking: Site, conn: asyncpg.Connection) -> None:
+async def test_changes_by_plain_sql_are_sent(marking: Site, conn: asyncpg.Connection) -> None:
     """Without a notification the poll once a second finds it."""
     job = await submit(marking)
     async with (
@@ -160,7 +160,7 @@ async def test_too_many_jobs_give_no_snapshot_but_changes(
 
 
 async def test_positions_are_sent_as_they_change(marking: Site, conn: asyncpg.Connection) -> None:
-    """A job ahead leaves the queue: no new version, another position."""
+    """A job ahead leaves the queue: the position changes without a new version."""
     first, second = await submit(marking), await submit(marking)
     async with (
         listening(marking.app_client, f"/v1/jobs/{second}/events") as listener,
@@ -175,7 +175,7 @@ async def test_positions_are_sent_as_they_change(marking: Site, conn: asyncpg.Co
             )
 
 
-async def test_staleness_is_sent_without_a_report_of_the_job(
+async def test_staleness_is_sent_without_a_report_by_the_job(
     marking: Site, conn: asyncpg.Connection
 ) -> None:
     job = await submit(marking)
@@ -253,7 +253,7 @@ def _other(job: str) -> str:
     return job[:-1] + ("0" if job[-1] != "0" else "1")
 
 
-async def test_a_token_opens_what_it_names(marking: Site) -> None:
+async def test_a_token_gives_access_to_what_it_names(marking: Site) -> None:
     job, other = await submit(marking), await submit(marking, payload={"assignment": "a2"})
 
     async def token(**named: Any) -> str:
@@ -304,7 +304,7 @@ async def test_a_token_closes_its_stream_when_it_expires(marking: Site) -> None:
         await listener.over(seconds=4)
 
 
-async def test_a_leaving_server_closes_all_streams(marking: Site) -> None:
+async def test_a_stopping_server_closes_all_streams(marking: Site) -> None:
     job = await submit(marking)
     async with (
         listening(marking.admin, "/v1/topics/a1/events") as topic,

@@ -1,4 +1,4 @@
-"""The database is killed under open streams; they stay, and catch up when it is back."""
+"""The database is killed under open streams; they stay open, and catch up afterwards."""
 
 import os
 import signal

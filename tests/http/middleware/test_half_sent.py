@@ -1,4 +1,4 @@
-"""Bodies that have begun and not ended keep connections, however few bytes came of them."""
+"""Incomplete bodies occupy connections, however few bytes have come."""
 
 import asyncio
 import json
@@ -35,10 +35,10 @@ async def begin(call: HalfSent) -> "asyncio.Task[None]":
 @pytest.mark.parametrize(
     ("path", "account"), [("/v1/callbacks", None), ("/login", None), ("/v1/jobs", "u1")]
 )
-async def test_a_caller_sends_so_many_bodies_at_once(
+async def test_simultaneous_bodies_of_one_caller_are_limited(
     started: Site, path: str, account: str | None
 ) -> None:
-    """D6: of one byte each. One of another address, or of another account, is read."""
+    """D6: of one byte each. A body from another address or another account is read."""
     mine = other = None
     if account is not None:
         mine = await started.make_key("account", account)
@@ -46,7 +46,7 @@ async def test_a_caller_sends_so_many_bodies_at_once(
     calls = [HalfSent(started, path, [b"x"], key=mine) for _ in range(3)]
     running = [await begin(call) for call in calls]
     assert [call.status for call in calls] == [None, None, 429]
-    if path != "/login":  # which answers with a page
+    if path != "/login":  # it answers with a page
         assert json.loads(calls[2].answer)["code"] == "too_many_bodies"
     assert calls[2].read_parts == 0
     third = HalfSent(started, path, [b"x"], key=other, address="192.0.2.8")
@@ -64,8 +64,8 @@ async def test_a_caller_sends_so_many_bodies_at_once(
     assert found.sending.held == {}
 
 
-async def test_a_function_that_has_shown_its_token_is_no_stranger(started: Site) -> None:
-    """Also when the token came in the body: bodies of functions have a bound of their own."""
+async def test_a_function_with_a_valid_token_is_not_a_stranger(started: Site) -> None:
+    """Also if the token was in the body: bodies of functions have their own limit."""
     job = uuid4()
     token = callback_token.make(Roots((SECRET,)), job, 1)
     begins = f'{{"job_id": "{job}", "token": "{token}", "result": "'.encode()
@@ -79,8 +79,8 @@ async def test_a_function_that_has_shown_its_token_is_no_stranger(started: Site)
     assert found.sending.held == {}
 
 
-async def test_a_body_that_has_come_counts_no_more(started: Site) -> None:
-    """A request that waits for a job has nothing more to send."""
+async def test_a_complete_body_does_not_count_any_more(started: Site) -> None:
+    """A request that waits for a job has sent its body."""
     body = {"kind": "q", "payload": {}}
     waiting = [
         asyncio.create_task(
@@ -100,7 +100,7 @@ async def test_a_body_that_has_come_counts_no_more(started: Site) -> None:
     await asyncio.gather(*waiting, return_exceptions=True)
 
 
-def test_descriptors_bound_bodies(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_file_descriptors_limit_bodies(monkeypatch: pytest.MonkeyPatch) -> None:
     for allowed, most in ((256, (12, 24)), (20, (4, 8)), (2**20, (1_000, 4_000))):
         monkeypatch.setattr(bounds, "descriptors", lambda allowed=allowed: allowed)
         assert bounds.most_bodies() == most

@@ -1,4 +1,4 @@
-"""What one caller may hold at once: of bodies, uploads and streams; strangers, accounts, keys."""
+"""Limits on what one caller holds at once: bodies, uploads, streams; strangers, accounts, keys."""
 
 import asyncio
 import json
@@ -53,7 +53,7 @@ def refusal(call: HalfSent) -> dict[str, Any]:
 
 
 async def test_no_body_is_read_before_its_sender_is_known(started: Site) -> None:
-    """D6: every route, without a key: answered at once, or after 64 KB at most."""
+    """D6: every route without a key answers at once, or after 64 KB at most."""
     for route in started.api.router.routes:
         if not isinstance(route, Route):
             continue
@@ -69,10 +69,10 @@ async def test_no_body_is_read_before_its_sender_is_known(started: Site) -> None
     assert limits_of(started).bodies.total == 0
 
 
-async def test_a_body_that_comes_in_drops_is_not_waited_for(
+async def test_a_body_that_arrives_too_slowly_is_refused(
     started: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """D6: one byte now and again is no progress: the whole has its time."""
+    """D6: single bytes now and then are not enough: the whole body has a deadline."""
     monkeypatch.setattr("penstock.http.routing.PROGRESS_SECONDS", 0.2)
     for path, key in (("/v1/callbacks", None), ("/v1/jobs", SECRET)):
         call = HalfSent(started, path, [b"x"] * 10_000, key=key, pause=0.02)
@@ -83,10 +83,8 @@ async def test_a_body_that_comes_in_drops_is_not_waited_for(
         assert call.read_parts < 1_000
 
 
-async def test_a_large_body_may_take_its_time(
-    started: Site, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Enough of it comes in each while: it is not cut off."""
+async def test_a_large_body_may_take_long(started: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Enough of it arrives in each period, so it is not cut off."""
     monkeypatch.setattr("penstock.http.routing.PROGRESS_SECONDS", 1.0)
     monkeypatch.setattr("penstock.http.routing.PROGRESS_BYTES", 8)
     call = HalfSent(started, "/v1/jobs", [b"x" * 8] * 30, key=SECRET, pause=0.05)
@@ -105,10 +103,10 @@ async def test_a_large_body_may_take_its_time(
         ("ADDRESS_BYTES", "192.0.2.1", 429, "too_many_bytes"),
     ],
 )
-async def test_strangers_hold_so_much(  # noqa: PLR0917
+async def test_what_strangers_hold_is_limited(  # noqa: PLR0917
     started: Site, monkeypatch: pytest.MonkeyPatch, bound: str, address: str, status: int, code: str
 ) -> None:
-    """D6: one address, and all together; what they hold is nothing to those who are known."""
+    """D6: per address, and for all together; known callers are not affected."""
     monkeypatch.setattr(bounds, bound, 100 * KB)
     body = [b"x" * 60 * KB]
     first = HalfSent(started, "/login", body, address="192.0.2.1")
@@ -133,7 +131,7 @@ async def test_strangers_hold_so_much(  # noqa: PLR0917
     assert limits_of(started).bodies.held == {}
 
 
-async def test_one_account_holds_so_much(started: Site) -> None:
+async def test_what_one_account_holds_is_limited(started: Site) -> None:
     """D6: half-sent batches of one account, with any of its keys; another account submits."""
     keys = [await started.make_key("account", "greedy") for _ in range(2)]
     half = b"x" * 5 * KB * KB
@@ -157,7 +155,7 @@ async def test_one_account_holds_so_much(started: Site) -> None:
     assert limits_of(started).bodies.held == {}
 
 
-async def test_how_much_an_account_may_send_is_configured(
+async def test_the_limit_of_an_accounts_bodies_is_configured(
     site: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PENSTOCK_ACCOUNT_BYTES", "70000")
@@ -173,10 +171,10 @@ async def test_how_much_an_account_may_send_is_configured(
 # --- uploads --------------------------------------------------------------------------------------
 
 
-async def test_the_quota_is_asked_before_a_file_comes(
+async def test_the_quota_is_checked_before_a_file_is_read(
     started: Site, conn: asyncpg.Connection
 ) -> None:
-    """D6: by what its headers say; what comes without that is refused where the quota ends."""
+    """D6: by its headers; a file without a length is refused when it exceeds the quota."""
     await conn.execute("update penstock.setting set upload_quota_bytes = 300000")
     key = await started.make_key("account", "u1")
     length = {**_FORM, "content-length": "400000"}
@@ -193,10 +191,10 @@ async def test_the_quota_is_asked_before_a_file_comes(
     assert refusal(asked)["code"] == "upload_quota_exceeded", "named by the app's key"
 
 
-async def test_files_that_are_being_sent_count_against_the_quota(
+async def test_uploads_in_progress_count_against_the_quota(
     started: Site, conn: asyncpg.Connection
 ) -> None:
-    """D6: two that fit each by itself do not fit together; one that breaks off is forgotten."""
+    """D6: two that fit alone do not fit together; an upload that breaks off counts no more."""
     await conn.execute("update penstock.setting set upload_quota_bytes = 300000")
     key = await started.make_key("account", "u1")
     parts = [_FILE + b"x", b"x" * 200_000]
@@ -215,7 +213,7 @@ async def test_files_that_are_being_sent_count_against_the_quota(
     assert sent.status_code == 201
 
 
-async def test_an_account_sends_so_many_files_at_once(
+async def test_simultaneous_uploads_of_one_account_are_limited(
     started: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(bounds, "ACCOUNT_UPLOADS", 2)
@@ -240,8 +238,8 @@ async def test_an_account_sends_so_many_files_at_once(
         b"--b\r\n" + b"x" * 9_000,
     ],
 )
-async def test_headers_of_a_part_have_an_end(started: Site, part: bytes) -> None:
-    """Or they would be kept in memory for as long as something comes."""
+async def test_headers_of_a_part_are_limited(started: Site, part: bytes) -> None:
+    """Or they would be kept in memory as long as data arrives."""
     call = HalfSent(started, "/v1/uploads", [part, b"x"], key=SECRET, headers=_FORM)
     await call.run()
     assert call.status == 422, call.answer
@@ -261,10 +259,10 @@ async def watch(stack: AsyncExitStack, client: httpx.AsyncClient, path: str, cou
         await stack.enter_async_context(listening(client, path))
 
 
-async def test_one_token_opens_so_many_streams(
+async def test_streams_of_one_token_are_limited(
     site: Site, monkeypatch: pytest.MonkeyPatch, conn: asyncpg.Connection
 ) -> None:
-    """D6: of any sort; other tokens open theirs, and what was closed makes room."""
+    """D6: of any sort; other tokens can open theirs, and a closed stream makes room for another."""
     monkeypatch.setenv("PENSTOCK_TOKEN_STREAMS", "3")
     job = await submit(conn, topic="a", account="u1")
     app = site.app_client
@@ -292,10 +290,10 @@ async def _nothing_held(site: Site) -> bool:
     return limits_of(site).streams.held == {} and limits_of(site).streams.total == 0
 
 
-async def test_tokens_and_keys_of_one_account_share_what_it_may_open(
+async def test_tokens_and_keys_of_one_account_share_its_limit_of_streams(
     site: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """D6: who makes tokens by the dozen has no more."""
+    """D6: more tokens do not allow more streams."""
     monkeypatch.setenv("PENSTOCK_ACCOUNT_STREAMS", "4")
     client = await site.account_client("u1")
     path = "/v1/accounts/u1/events"
@@ -311,10 +309,10 @@ async def test_tokens_and_keys_of_one_account_share_what_it_may_open(
         await watch(stack, await site.account_client("u2"), "/v1/accounts/u2/events", 1)
 
 
-async def test_who_holds_all_streams_is_not_made_to_wait_for_a_job(
+async def test_a_caller_at_its_limit_of_streams_does_not_wait_for_a_job(
     site: Site, monkeypatch: pytest.MonkeyPatch, conn: asyncpg.Connection
 ) -> None:
-    """D6: `Prefer: wait` parks a request, so it counts as a stream; past the bound, none waits."""
+    """D6: `Prefer: wait` counts as a stream; at the limit no request waits."""
     monkeypatch.setenv("PENSTOCK_ACCOUNT_STREAMS", "2")
     job = await submit(conn, account="u1")
     client = await site.account_client("u1")
@@ -339,10 +337,10 @@ async def test_who_holds_all_streams_is_not_made_to_wait_for_a_job(
         assert one.headers["preference-applied"] == "wait=30"
 
 
-async def test_all_streams_together_leave_descriptors_for_the_rest(
+async def test_all_streams_together_leave_file_descriptors_for_the_rest(
     started: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """D6: the last resort, whoever has them."""
+    """D6: the last limit, for all callers together."""
     everything = limits_of(started)
     monkeypatch.setattr(everything, "_all_streams", Share("all", 2, of_all=True))
     async with AsyncExitStack() as stack:
@@ -353,7 +351,7 @@ async def test_all_streams_together_leave_descriptors_for_the_rest(
         assert 'penstock_http_held_refused_total{thing="streams"} 1' in numbers
 
 
-def test_descriptors_bound_all_streams(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_file_descriptors_limit_all_streams(monkeypatch: pytest.MonkeyPatch) -> None:
     for allowed, streams in ((256, 144), (65, 1), (20, 1), (2**20, bounds.MOST_STREAMS)):
         monkeypatch.setattr(bounds, "descriptors", lambda allowed=allowed: allowed)
         assert bounds.most_streams() == streams
@@ -380,7 +378,7 @@ def test_a_refused_amount_is_not_counted() -> None:
     assert (pool.held, pool.total, pool.refused) == ({}, 0, 1)
 
 
-def test_a_server_takes_the_descriptors_that_it_may_have() -> None:
+def test_a_server_raises_its_limit_of_file_descriptors() -> None:
     """D6: the soft limit is often 1,024, and the hard one far higher."""
     body = (
         "import resource\n"

@@ -1,4 +1,4 @@
-"""What one caller takes of a server, by real connections to a real process: others are unharmed."""
+"""One caller's load on a server, by real connections to a real process: others are not harmed."""
 
 import asyncio
 import json
@@ -27,16 +27,16 @@ pytestmark = [
 
 MEGABYTE = 2**20
 CONNECTIONS = 25
-# The aim is 50 ms. The best of a few is taken: the machine may be busy with other things.
+# The aim is 50 ms. The best of a few measurements counts: the machine may have other work.
 HEALTHY_SECONDS = 0.05
 GROWTH_BYTES = 40 * MEGABYTE
 _PIECE = b"x" * 65_536
-# So many bytes are left to be sent one by one.
+# How many bytes are left to be sent one by one.
 _DROPS = 100
 
 
 class Dripping:
-    """A connection that sends what it may of a body, and then a byte now and again."""
+    """A connection that sends as much of a body as it may, and then a byte now and then."""
 
     def __init__(self, port: int, path: str, headers: str, body: bytes, length: int) -> None:
         self._port = port
@@ -114,7 +114,7 @@ async def server(database: str, conn: asyncpg.Connection, tmp_path: Path) -> Asy
     with serving(database, tmp_path) as served:
         await served.start()
         async with served.client() as client:
-            for _ in range(20):  # warm: pools, plans, pages
+            for _ in range(20):  # warm-up: pools, plans, pages
                 await submits(client, "warm")
         yield served
 
@@ -128,14 +128,14 @@ async def account_key(database: str) -> str:
 
 
 async def held_by(client: httpx.AsyncClient) -> dict[str, int]:
-    """What the server says that open requests hold."""
+    """The server's own figures of what open requests hold."""
     text = (await client.get("/metrics")).text
     found = re.findall(r'^penstock_http_held\{thing="(\w+)"\} (\d+)', text, re.MULTILINE)
     return {name: int(number) for name, number in found}
 
 
 async def harmless(server: Served, calls: list[Dripping]) -> dict[str, int]:
-    """Others go on as if nothing was, and memory stays within bounds; the most that was held."""
+    """Check that others are not affected and memory is bounded; return the most that was held."""
     held: dict[str, int] = {}
     async with server.client() as client:
         idle = resident_bytes(server.pid)
@@ -162,8 +162,8 @@ async def harmless(server: Served, calls: list[Dripping]) -> dict[str, int]:
 
 @pytest.mark.timeout(120)
 @pytest.mark.parametrize("path", ["/v1/callbacks", f"/v1/callbacks/{UUID(int=7)}", "/login"])
-async def test_strangers_who_drip_harm_nobody(server: Served, path: str) -> None:
-    """D6: 25 connections without a key, that send what they may and then a byte now and again."""
+async def test_slow_strangers_harm_nobody(server: Served, path: str) -> None:
+    """D6: 25 connections without a key send as much as they may, and then a byte now and then."""
     calls = [Dripping(server.port, path, "", b'["', 65_536) for _ in range(CONNECTIONS)]
     held = await harmless(server, calls)
     assert {one.status for one in calls} == {None}
@@ -181,8 +181,10 @@ async def test_strangers_who_drip_harm_nobody(server: Served, path: str) -> None
         ("/v1/uploads", 25 * MEGABYTE),
     ],
 )
-async def test_strangers_who_send_more_harm_nobody(server: Served, path: str, length: int) -> None:
-    """D6: the same with bodies as large as only callers may send that are known."""
+async def test_strangers_with_large_bodies_harm_nobody(
+    server: Served, path: str, length: int
+) -> None:
+    """D6: the same with bodies of a size that only known callers may send."""
     calls = [Dripping(server.port, path, "", b'["', length) for _ in range(CONNECTIONS)]
     await harmless(server, calls)
     assert {one.status for one in calls} <= {401, 413}
@@ -198,10 +200,10 @@ async def test_strangers_who_send_more_harm_nobody(server: Served, path: str, le
         ("/v1/uploads", 25 * MEGABYTE),
     ],
 )
-async def test_one_customer_who_drips_harms_nobody(
+async def test_one_slow_customer_harms_nobody(
     server: Served, account_key: str, path: str, length: int
 ) -> None:
-    """D6: 25 half-sent bodies with the key of one account; files take no more disk than eight."""
+    """D6: 25 half-sent bodies with one account's key; files use no more disk space than eight."""
     headers = f"Authorization: Bearer {account_key}\r\n"
     begin = b'{"jobs": ["'
     if path == "/v1/uploads":
@@ -217,10 +219,10 @@ async def test_one_customer_who_drips_harms_nobody(
 
 
 @pytest.mark.timeout(120)
-async def test_one_token_does_not_take_all_descriptors(
+async def test_one_token_does_not_use_up_file_descriptors(
     database: str, conn: asyncpg.Connection, tmp_path: Path
 ) -> None:
-    """D6: 300 streams of one browser's token at a server with 256 descriptors: it gets its 20."""
+    """D6: 300 streams of one browser token at a server with 256 descriptors: it gets its 20."""
     await queue(conn)
     prefix = ["prlimit", "--nofile=256:256"]
     served = Served(database, tmp_path, prefix=prefix)
@@ -260,10 +262,10 @@ async def test_one_token_does_not_take_all_descriptors(
 
 @pytest.mark.timeout(120)
 @pytest.mark.parametrize("known", [False, True])
-async def test_half_sent_bodies_do_not_take_all_descriptors(
+async def test_half_sent_bodies_do_not_use_up_file_descriptors(
     database: str, conn: asyncpg.Connection, tmp_path: Path, account_key: str, known: bool
 ) -> None:
-    """D6: 300 bodies of a byte at a server with 256 descriptors, without a key and with one."""
+    """D6: 300 bodies of one byte at a server with 256 descriptors, with and without a key."""
     await queue(conn)
     served = Served(database, tmp_path, prefix=["prlimit", "--nofile=256:256"])
     headers = f"Authorization: Bearer {account_key}\r\n" if known else ""
@@ -291,7 +293,7 @@ async def test_half_sent_bodies_do_not_take_all_descriptors(
 
 
 class Stream:
-    """A live stream that is opened and held."""
+    """A live stream that stays open."""
 
     def __init__(self, port: int, path: str) -> None:
         self._port = port
@@ -342,8 +344,8 @@ HEADS = [
 ]
 
 
-async def test_a_request_names_its_host_once(server: Served) -> None:
-    """D6: a proxy in front might believe another of two hosts than this server."""
+async def test_a_request_with_two_hosts_is_refused(server: Served) -> None:
+    """D6: a proxy in front might use the other one of two Host headers."""
     for head, status in HEADS:
         reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
         writer.write(head + b"Connection: close\r\n\r\n")

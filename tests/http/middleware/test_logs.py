@@ -1,4 +1,4 @@
-"""Log lines of requests: an id, a route, a status; never what a request carries (C15)."""
+"""Log lines of requests: an id, a route, a status; never the contents of a request (C15)."""
 
 import io
 import json
@@ -18,7 +18,7 @@ Lines = Callable[[], list[dict[str, Any]]]
 
 @pytest.fixture
 def logged(monkeypatch: pytest.MonkeyPatch) -> Iterator[Lines]:
-    """What was logged since, as JSON."""
+    """The lines logged since then, as JSON."""
     root, ours = logging.getLogger(), logging.getLogger("penstock")
     kept = root.handlers[:], root.level, ours.level, logging.raiseExceptions
     stream = io.StringIO()
@@ -35,7 +35,9 @@ def of_requests(lines: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return [line for line in lines if line["message"] == "request"]
 
 
-async def test_a_request_has_an_id_that_is_answered_and_logged(site: Site, logged: Lines) -> None:
+async def test_a_request_has_an_id_that_is_in_the_answer_and_the_log(
+    site: Site, logged: Lines
+) -> None:
     answer = await site.admin.get("/v1/accounts/nobody", headers={"X-Request-ID": "trace-17.a_b"})
     assert answer.headers["x-request-id"] == "trace-17.a_b"
     [line] = of_requests(logged())
@@ -57,7 +59,7 @@ async def test_a_request_has_an_id_that_is_answered_and_logged(site: Site, logge
 @pytest.mark.parametrize(
     "odd", ["", "x" * 101, "a b", "a\tb", "<script>", '"', "é", "../../etc", "-rf"]
 )
-async def test_an_id_that_is_odd_is_replaced(site: Site, odd: str) -> None:
+async def test_a_malformed_request_id_is_replaced(site: Site, odd: str) -> None:
     first = await site.anonymous.get("/healthz", headers={b"X-Request-ID": odd.encode()})
     second = await site.anonymous.get("/healthz")
     assert first.headers["x-request-id"] not in (odd, second.headers["x-request-id"])
@@ -86,7 +88,7 @@ async def test_a_submit_is_logged_with_the_job_it_made(site: Site, logged: Lines
     assert (line["route"], line["status"], line["job"]) == ("/v1/jobs", 201, job.json()["id"])
 
 
-async def test_our_own_mistakes_are_logged_with_the_id_and_without_words(
+async def test_our_own_errors_are_logged_with_the_id_and_without_the_message(
     site: Site, logged: Lines, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await site.start()
@@ -107,8 +109,8 @@ async def test_our_own_mistakes_are_logged_with_the_id_and_without_words(
     assert CANARY not in str(lines)
 
 
-async def test_nothing_that_a_request_carries_is_logged_c15(site: Site, logged: Lines) -> None:
-    """C15: payloads, results, keys, tokens, query strings, names, at the most talkative level."""
+async def test_no_contents_of_a_request_are_logged_c15(site: Site, logged: Lines) -> None:
+    """C15: payloads, results, keys, tokens, query strings, names, at the most verbose level."""
     queue = site.penstock.queue("q")
 
     @site.penstock.job(queue=queue)
@@ -155,7 +157,7 @@ async def test_text_lines_name_the_request_too(
     assert " INFO penstock.http: request request=r1 method=GET route=/v1/queues status=200" in line
 
 
-async def test_what_machines_ask_all_the_time_is_no_news(site: Site, logged: Lines) -> None:
+async def test_routine_requests_of_machines_are_not_logged(site: Site, logged: Lines) -> None:
     for path in ("/healthz", "/readyz", "/metrics"):
         await site.admin.get(path)
     assert [line["level"] for line in of_requests(logged())] == ["debug"] * 3

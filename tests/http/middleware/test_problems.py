@@ -1,4 +1,4 @@
-"""Whatever goes wrong, the answer has one form: RFC 9457 with a stable code (E14)."""
+"""Every error is answered in one form: RFC 9457 with a stable code (E14)."""
 
 from urllib.parse import urlsplit
 
@@ -27,7 +27,7 @@ from support.waiting import eventually
         ("POST", "/v1/jobs/../cancel", 404, "not_found"),
     ],
 )
-async def test_what_starlette_refuses_has_our_form(
+async def test_refusals_of_starlette_have_our_form(
     site: Site, method: str, path: str, status: int, code: str
 ) -> None:
     refusal = problem(await site.app_client.request(method, path), status, code)
@@ -40,7 +40,7 @@ async def test_a_head_request_is_answered_without_a_body(site: Site) -> None:
     assert "GET" in answer.headers["allow"]
 
 
-async def test_our_own_mistake_is_500_and_says_nothing_of_itself(
+async def test_our_own_error_is_500_without_details(
     site: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await site.start()
@@ -55,10 +55,10 @@ async def test_our_own_mistake_is_500_and_says_nothing_of_itself(
     assert refusal["detail"]
 
 
-async def test_a_database_that_is_away_is_503_with_a_time(
+async def test_an_unavailable_database_is_503_with_retry_after(
     site: Site, database: str, cluster: Cluster
 ) -> None:
-    """R-F14: never a lost job without a word; the same submit may be repeated."""
+    """R-F14: a job is never lost silently; the same submit may be repeated."""
     kinds.declare(site)
     await site.app_client.get("/v1/jobs")
     body = {"kind": "mark", "payload": {"answer": "a"}}
@@ -88,7 +88,7 @@ async def test_a_database_that_is_away_is_503_with_a_time(
     assert len((await site.app_client.get("/v1/jobs")).json()["items"]) == 1
 
 
-async def test_a_wait_is_told_in_whole_seconds(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_retry_after_is_in_whole_seconds(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
     await site.start()
 
     async def busy(*_: object, **__: object) -> None:
@@ -100,7 +100,7 @@ async def test_a_wait_is_told_in_whole_seconds(site: Site, monkeypatch: pytest.M
     assert answer.headers["retry-after"] == "1"
 
 
-async def test_pages_of_other_origins_may_call_where_they_are_named(
+async def test_pages_of_configured_origins_may_call(
     site: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PENSTOCK_ORIGINS", "https://app.example.org")
@@ -120,7 +120,7 @@ async def test_pages_of_other_origins_may_call_where_they_are_named(
     assert "access-control-allow-origin" not in other.headers
 
 
-async def test_a_caller_who_leaves_while_sending_is_no_fault_of_ours(
+async def test_a_caller_who_disconnects_while_sending_is_no_server_error(
     site: Site, caplog: pytest.LogCaptureFixture
 ) -> None:
     await site.start()

@@ -1,4 +1,4 @@
-"""Headers of every answer, found by walking all routes: what browsers must not do with it."""
+"""Security headers of every answer, checked on all routes."""
 
 import re
 from collections.abc import AsyncIterator, Iterator
@@ -13,7 +13,7 @@ from support.http import kinds
 from support.http.site import Site
 
 _EVIL = "evil.example"
-# Not no-store: what is asked for again with If-None-Match, streams, and the files of the pages.
+# Not no-store: answers with an ETag, streams, and the files of the pages.
 _KEPT = re.compile(
     r"/v1/jobs/[^/]+|/v1/uploads/[^/]+|/uploads/[^/]+|/static/.*|/live|/v1/.*/events"
 )
@@ -26,7 +26,7 @@ def _kinds(site: Site) -> None:
 
 @pytest.fixture
 async def callers(site: Site) -> dict[str, httpx.AsyncClient]:
-    """Nobody, somebody with a wrong key, an admin key, and a person who is signed in."""
+    """Callers without a key, with a wrong key, with an admin key, and a person who is signed in."""
     operator = Visitor(site)
     await operator.sign_in()
     return {
@@ -38,7 +38,7 @@ async def callers(site: Site) -> dict[str, httpx.AsyncClient]:
 
 
 async def _values(site: Site) -> dict[str, str]:
-    """Something that is there, for each name in a path; by what stands before `name`."""
+    """Existing values for each parameter of a path; for `name` by the preceding part."""
     sent = {"kind": "mark", "payload": {"answer": "a"}, "account": "u1"}
     job = (await site.admin.post("/v1/jobs", json=sent)).json()["id"]
     upload = await site.admin.post("/v1/uploads", files={"file": b"a text"})
@@ -46,7 +46,7 @@ async def _values(site: Site) -> dict[str, str]:
 
 
 def _calls(site: Site, values: dict[str, str]) -> Iterator[tuple[str, str]]:
-    """Methods and paths of all routes, with things that are there and with some that are not."""
+    """Methods and paths of all routes, with existing and with unknown things."""
     for route in site.api.router.routes:
         if isinstance(route, Route):
             for known in (values, {}):
@@ -79,10 +79,10 @@ async def _answers(
                 yield f"{method} {path} by {who}: {answer.status_code}", path, answer
 
 
-async def test_every_answer_says_what_browsers_must_not_do(
+async def test_every_answer_has_security_headers(
     site: Site, callers: dict[str, httpx.AsyncClient]
 ) -> None:
-    """On pages, for programs, of files, of streams and of refusals."""
+    """Of pages, JSON, files, streams and refusals."""
     seen: set[int] = set()
     async for what, path, answer in _answers(site, callers):
         seen.add(answer.status_code)
@@ -97,7 +97,7 @@ async def test_every_answer_says_what_browsers_must_not_do(
     assert seen >= {200, 303, 401, 404, 405}
 
 
-async def test_our_own_faults_have_them_too(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_server_errors_have_them_too(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
     await site.start()
     monkeypatch.setattr(site.api.state.backend.engine.keys, "list", None)
     outside = site.client(None, raises=False)
@@ -109,10 +109,10 @@ async def test_our_own_faults_have_them_too(site: Site, monkeypatch: pytest.Monk
     assert "frame-ancestors 'none'" in answer.headers["content-security-policy"]
 
 
-async def test_no_answer_repeats_the_host_that_a_caller_names(
+async def test_no_answer_repeats_the_callers_host_header(
     site: Site, callers: dict[str, httpx.AsyncClient]
 ) -> None:
-    """Nothing that we make leads where a header says: links, redirects, documents, addresses."""
+    """Nothing leads where a header says: links, redirects, documents, addresses."""
     lies = {"host": _EVIL, "x-forwarded-host": _EVIL, "forwarded": f"host={_EVIL}"}
     async for what, _, answer in _answers(site, callers, **lies):
         assert _EVIL not in str(answer.headers.multi_items()), what

@@ -1,4 +1,4 @@
-"""Large answers that their client does not read: counted by caller, and refused past a bound."""
+"""Large answers that their client does not read: counted by caller, and refused above a limit."""
 
 import asyncio
 import json
@@ -21,7 +21,7 @@ RESULT = {"a": "x" * LARGE_BYTES}
 
 
 class Unread(HalfSent):
-    """A call whose client reads the head of an answer, and then nothing until it is told to."""
+    """A call whose client reads the head of an answer, and nothing more until it may."""
 
     def __init__(self, site: Site, path: str, key: str | None) -> None:
         super().__init__(site, path, [], key=key, method="GET")
@@ -41,7 +41,7 @@ def _kind(site: Site) -> None:
     site.penstock.queue("q")
 
     @site.penstock.job(queue="q", account="account")
-    async def big(account: str) -> dict[str, str]:  # noqa: ARG001  # whose it is
+    async def big(account: str) -> dict[str, str]:  # noqa: ARG001  # the owner
         return RESULT
 
 
@@ -59,7 +59,7 @@ def limits_of(site: Site) -> Limits:
     return found
 
 
-async def test_unread_answers_of_one_account_are_bounded(
+async def test_unread_answers_of_one_account_are_limited(
     site: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """D6: with any of its keys; another account and the app read theirs."""
@@ -91,17 +91,17 @@ async def test_unread_answers_of_one_account_are_bounded(
 
 
 async def test_one_answer_may_have_any_size(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Or what an account has could be too large for it to read."""
+    """Or an account could have an answer that is too large for it to read."""
     monkeypatch.setattr(bounds, "ACCOUNT_ANSWER_BYTES", 1_000)
     path = await run_job(site, "u1")
     client = await site.account_client("u1")
     assert (await client.get(path)).json()["result"] == RESULT
 
 
-async def test_all_accounts_together_are_bounded(
+async def test_unread_answers_of_all_accounts_are_limited(
     site: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """D6: 503, since it is not the caller's doing; the app's keys have their own."""
+    """D6: 503, since the caller is not the cause; the app's keys have their own limit."""
     path = await run_job(site, "u1")
     monkeypatch.setattr(bounds, "ACCOUNTS_BYTES", 100)
     monkeypatch.setattr(limits_of(site), "_settings", _Small())
@@ -123,7 +123,7 @@ class _Small:
     account_bytes = 100
 
 
-async def test_no_more_is_made_of_an_answer_that_was_refused(
+async def test_a_refused_answer_is_not_produced_further(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Each piece of a download is a read of the database."""

@@ -1,4 +1,4 @@
-"""Accounts over HTTP: made, shown, paid into and drawn on; to each its own."""
+"""Accounts over HTTP: create, read, grant, deduct; each account sees only itself."""
 
 from typing import Any
 
@@ -20,7 +20,7 @@ async def token(site: Site, **claims: Any) -> httpx.AsyncClient:
     return site.client(answer.json()["token"])
 
 
-async def test_an_account_is_made_shown_and_moved_to_another_plan(site: Site) -> None:
+async def test_an_account_is_created_read_and_moved_to_another_plan(site: Site) -> None:
     made = await site.app_client.post("/v1/accounts", json={"id": "u1", "plan": "pro"})
     assert made.status_code == 201
     account = made.json()
@@ -50,14 +50,14 @@ async def test_an_account_is_made_shown_and_moved_to_another_plan(site: Site) ->
         ({"id": "u1", "balance": 100}, "invalid_account", "balance"),
     ],
 )
-async def test_what_is_wrong_with_an_account_is_named(
+async def test_the_wrong_field_of_an_account_is_named(
     site: Site, body: dict[str, Any], code: str, field: str
 ) -> None:
     refusal = problem(await site.admin.post("/v1/accounts", json=body), 422, code)
     assert refusal["field"] == field
 
 
-async def test_credits_come_and_go_once_for_each_reference(site: Site) -> None:
+async def test_credits_change_once_for_each_reference(site: Site) -> None:
     url = "/v1/accounts/u1"
     granted = await site.admin.post(f"{url}/credits", json={"amount": 100, "ref": "p1"})
     assert granted.status_code == 200
@@ -83,7 +83,7 @@ async def test_credits_come_and_go_once_for_each_reference(site: Site) -> None:
 
 
 @pytest.mark.parametrize("amount", [0, -1, 1.5, "5", 10**13, None, True])
-async def test_an_amount_is_a_whole_number_above_nothing(site: Site, amount: Any) -> None:
+async def test_an_amount_is_a_whole_number_above_zero(site: Site, amount: Any) -> None:
     for what in ("credits", "deduct"):
         answer = await site.admin.post(
             f"/v1/accounts/u1/{what}", json={"amount": amount, "ref": "r"}
@@ -150,7 +150,7 @@ async def test_an_account_sees_itself_and_changes_nothing(site: Site) -> None:
     problem(await own.get("/v1/accounts"), 403, "not_allowed")
 
 
-async def test_anothers_account_is_as_unknown_as_none_at_all(site: Site) -> None:
+async def test_another_account_gets_the_same_answer_as_an_unknown_one(site: Site) -> None:
     own = await site.account_client("u1")
     await site.make_account("u2", credits=50)
     for path in ("", "/ledger"):
@@ -161,7 +161,7 @@ async def test_anothers_account_is_as_unknown_as_none_at_all(site: Site) -> None
         assert str(theirs).replace("u2", "u9") == str(none)
 
 
-async def test_a_token_shows_the_account_it_was_made_for(site: Site) -> None:
+async def test_a_token_shows_its_account(site: Site) -> None:
     await site.make_account("u1", credits=50)
     await site.make_account("u2")
     own = await token(site, account="u1", allow=["read"])
@@ -175,7 +175,7 @@ async def test_a_token_shows_the_account_it_was_made_for(site: Site) -> None:
     problem(await topic.get("/v1/accounts/u1"), 403, "not_allowed")
 
 
-async def test_nobody_else_is_let_in(site: Site) -> None:
+async def test_other_callers_are_refused(site: Site) -> None:
     await site.make_account("u1")
     drives = site.client(await site.make_key("process"))
     for path in ("/v1/accounts", "/v1/accounts/u1", "/v1/accounts/u1/ledger"):

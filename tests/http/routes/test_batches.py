@@ -1,4 +1,4 @@
-"""Many jobs at once over HTTP: all or none, in order, seen as one."""
+"""Batches over HTTP: many jobs, all or none, in order, with their totals."""
 
 from typing import Any
 from uuid import uuid4
@@ -25,7 +25,7 @@ def mark(answer: str = "a", **options: Any) -> dict[str, Any]:
     return {"kind": "mark", "payload": {"answer": answer}, **options}
 
 
-async def test_a_batch_is_accepted_in_order_with_its_twins(site: Site) -> None:
+async def test_a_batch_is_accepted_in_order_with_its_duplicates(site: Site) -> None:
     jobs = [mark(), {"kind": "twin", "payload": {"key": "k"}}] * 2
     answer = await submit(site.app_client, jobs)
     assert answer.status_code == 201, answer.text
@@ -42,13 +42,13 @@ async def test_a_batch_is_accepted_in_order_with_its_twins(site: Site) -> None:
     assert all("attempts" not in one for one in seen["items"])
 
 
-async def test_all_are_twins_is_no_batch(site: Site) -> None:
+async def test_only_duplicates_make_no_batch(site: Site) -> None:
     await submit(site.app_client, [{"kind": "twin", "payload": {"key": "k"}}])
     submitted = (await submit(site.app_client, [{"kind": "twin", "payload": {"key": "k"}}])).json()
     assert (submitted["batch"], submitted["accepted"], submitted["deduplicated"]) == (None, 0, 1)
 
 
-async def test_each_has_its_own_options(site: Site) -> None:
+async def test_each_job_has_its_own_options(site: Site) -> None:
     await kinds.declare_foreign(site)
     submitted = await submit(
         site.app_client,
@@ -85,7 +85,7 @@ async def test_each_has_its_own_options(site: Site) -> None:
         (mark(webhook_url="ftp://a"), 422, "address_not_allowed", "webhook_url"),
     ],
 )
-async def test_one_that_is_wrong_refuses_all_and_is_named(  # noqa: PLR0917
+async def test_one_wrong_job_refuses_all_and_is_named(  # noqa: PLR0917
     site: Site,
     conn: asyncpg.Connection,
     bad: dict[str, Any],
@@ -102,7 +102,9 @@ async def test_one_that_is_wrong_refuses_all_and_is_named(  # noqa: PLR0917
     assert await conn.fetchval("select count(*) from penstock.job") == 0
 
 
-async def test_all_of_it_is_paid_or_nothing_is_queued(site: Site, conn: asyncpg.Connection) -> None:
+async def test_the_whole_batch_is_paid_or_nothing_is_queued(
+    site: Site, conn: asyncpg.Connection
+) -> None:
     await site.make_account("u1", credits=5)
     jobs = [{"kind": "priced", "payload": {}, "account": "u1"}] * 3
     refusal = problem(await submit(site.app_client, jobs), 402, "insufficient_credits")
@@ -111,7 +113,7 @@ async def test_all_of_it_is_paid_or_nothing_is_queued(site: Site, conn: asyncpg.
     assert (await submit(site.app_client, jobs[:2])).status_code == 201
 
 
-async def test_ten_thousand_are_taken_and_one_more_is_not(site: Site) -> None:
+async def test_ten_thousand_jobs_are_accepted_and_one_more_is_not(site: Site) -> None:
     jobs = [mark()] * 10_000
     taken = await submit(site.app_client, jobs)
     assert (taken.status_code, taken.json()["accepted"]) == (201, 10_000)
@@ -134,8 +136,8 @@ async def test_ten_thousand_are_taken_and_one_more_is_not(site: Site) -> None:
     assert (cancelled["status"], cancelled["cancelled"]) == ("cancelled", 10_000)
 
 
-async def test_an_account_sees_a_batch_that_is_all_its_own(site: Site) -> None:
-    """G14: another's, a mixed one and none at all are the same 404."""
+async def test_an_account_sees_a_batch_if_all_its_jobs_are_its_own(site: Site) -> None:
+    """G14: another account's batch, a mixed one and an unknown one get the same 404."""
     mine, theirs = await site.account_client("u1"), await site.account_client("u2")
     own = (await submit(mine, [mark(), mark()])).json()["batch"]
     mixed = (await submit(site.app_client, [mark(account="u1"), mark(account="u2")])).json()[
@@ -150,8 +152,8 @@ async def test_an_account_sees_a_batch_that_is_all_its_own(site: Site) -> None:
     assert (await mine.post(f"/v1/batches/{own}/cancel")).json()["cancelled"] == 2
 
 
-async def test_an_accounts_key_says_nothing_reserved_in_a_batch(site: Site) -> None:
-    """G18: no price, priority or account of another."""
+async def test_an_accounts_key_may_set_nothing_reserved_in_a_batch(site: Site) -> None:
+    """G18: no price, priority or other account."""
     mine = await site.account_client("u1")
     refusal = problem(await submit(mine, [mark(), mark(price=0)]), 403, "not_allowed")
     assert refusal["field"] == "jobs.1.price"
@@ -162,7 +164,7 @@ async def test_an_accounts_key_says_nothing_reserved_in_a_batch(site: Site) -> N
     assert [one["account"] for one in page["items"]] == ["u1"]
 
 
-async def test_an_idempotency_key_is_refused_where_it_would_do_nothing(site: Site) -> None:
+async def test_an_idempotency_key_is_refused_for_a_batch(site: Site) -> None:
     refused = await site.app_client.post(
         "/v1/jobs/batch", json={"jobs": [mark()]}, headers={"Idempotency-Key": "k"}
     )
@@ -180,10 +182,10 @@ async def test_tokens_for_an_account_open_its_batches(site: Site) -> None:
     problem(await site.client(narrow).get(f"/v1/batches/{batch}"), 403, "not_allowed")
 
 
-async def test_what_a_large_batch_takes_is_not_the_time_of_a_plain_call(
+async def test_a_large_batch_may_take_longer_than_a_usual_call(
     site: Site, conn: asyncpg.Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Broken off at the deadline it would be undone, however often it is repeated."""
+    """If it were cut off at the usual deadline, no repetition would ever succeed."""
     monkeypatch.setattr(server, "ANSWER_SECONDS", 0.4)
     submitted = (await submit(site.app_client, [mark()])).json()
     await conn.execute(

@@ -1,4 +1,4 @@
-"""Callbacks over HTTP: who may say it, what is made of it, and what never happens."""
+"""Callbacks over HTTP: authentication, effects, and refusals."""
 
 import asyncio
 import base64
@@ -39,7 +39,7 @@ where datname = current_database() and cardinality(pg_blocking_pids(pid)) > 0
 
 
 class Jobs:
-    """Jobs that were handed over, and a function that calls back about them."""
+    """Dispatched jobs, and a function that calls back about them."""
 
     def __init__(self, site: Site, conn: asyncpg.Connection, worker: int) -> None:
         self.site = site
@@ -66,7 +66,7 @@ class Jobs:
         return await self.client.post(f"/v1/callbacks{path}", content=content, headers=headers)
 
     async def say(self, job: UUID, attempt: int = 1, **fields: Any) -> str:
-        """By its token; what became of it."""
+        """Call back with the token of the attempt; return the outcome."""
         body = {"job_id": str(job), "token": self.token(job, attempt), **fields}
         response = await self.post(f"/{job}", body)
         assert response.status_code == 200, response.text
@@ -99,7 +99,7 @@ def signed(body: bytes, signer: Signer, *, at: float | None = None, name: str = 
     return dict(signature.signed(signer, name, int(time.time() if at is None else at), body))
 
 
-async def test_each_way_to_prove_it(jobs: Jobs) -> None:
+async def test_each_way_to_authenticate(jobs: Jobs) -> None:
     """M13, R-S28: the token as bearer or in the body, a signature, the kind's own secret."""
     done: dict[str, Any] = {"status": "succeeded", "result": 7}
     first = await jobs.handed()
@@ -126,7 +126,7 @@ async def test_each_way_to_prove_it(jobs: Jobs) -> None:
         assert (shown["status"], shown["result"]) == ("succeeded", 7)
 
 
-async def test_a_signature_by_the_reference_library_is_taken(jobs: Jobs) -> None:
+async def test_a_signature_by_the_reference_library_is_accepted(jobs: Jobs) -> None:
     job = await jobs.handed()
     [secret] = signature.of_functions(ROOTS).written
     body = json.dumps({"status": "succeeded", "token": jobs.token(job)})
@@ -140,7 +140,7 @@ async def test_a_signature_by_the_reference_library_is_taken(jobs: Jobs) -> None
     assert response.json()["results"][0]["outcome"] == "accepted"
 
 
-async def test_who_proves_nothing_changes_nothing(jobs: Jobs, conn: asyncpg.Connection) -> None:
+async def test_a_caller_without_proof_changes_nothing(jobs: Jobs, conn: asyncpg.Connection) -> None:
     """M13, R-S28: forged, replayed, altered, too old, of another kind, of another job."""
     job = await jobs.handed()
     other = await jobs.handed("own")
@@ -160,7 +160,7 @@ async def test_who_proves_nothing_changes_nothing(jobs: Jobs, conn: asyncpg.Conn
         (job, done, {"authorization": "Bearer "}),
         (job, body, signed(body, own)),
         (other, body, signed(body, stranger)),
-        (other, body, signed(body, good)),  # any function may have it; this kind has its own
+        (other, body, signed(body, good)),  # other functions may know it; this kind has its own
         (job, done, {"authorization": f"Bearer {good.written[0]}"}),
         (job, body, signed(body, good, at=time.time() - 301)),
         (job, body, signed(body, good, at=time.time() + 302)),
@@ -182,8 +182,8 @@ async def test_who_proves_nothing_changes_nothing(jobs: Jobs, conn: asyncpg.Conn
     assert await factory.contents(conn) == before
 
 
-async def test_a_signed_message_counts_once(jobs: Jobs, conn: asyncpg.Connection) -> None:
-    """R-S28: the same bytes again have no effect, also when they come at the same moment."""
+async def test_a_signed_message_takes_effect_once(jobs: Jobs, conn: asyncpg.Connection) -> None:
+    """R-S28: the same bytes again have no effect, even at the same moment."""
     job = await jobs.handed()
     fields = {"job_id": str(job), "attempt": 1, "status": "progress", "progress": {"done": 1}}
     body = json.dumps(fields).encode()
@@ -198,8 +198,8 @@ async def test_a_signed_message_counts_once(jobs: Jobs, conn: asyncpg.Connection
     assert await conn.fetchval("select count(*) from penstock.seen_callback") == 2
 
 
-async def test_what_a_signature_covers_names_its_start(jobs: Jobs) -> None:
-    """R-S29: or it would end whatever start is under way, of whatever job it is sent to."""
+async def test_a_signed_body_names_its_attempt(jobs: Jobs) -> None:
+    """R-S29: or it would settle any current attempt of any job to whose address it is sent."""
     job = await jobs.handed()
     done: dict[str, Any] = {"status": "succeeded"}
     for fields, missing in (({}, "attempt"), ({"attempt": 1}, "job_id")):
@@ -215,7 +215,7 @@ async def test_what_a_signature_covers_names_its_start(jobs: Jobs) -> None:
 
 
 async def test_an_array_of_results_resolves_each_job(jobs: Jobs) -> None:
-    """M7: each by its own token; an item without a good one is invalid, and alone."""
+    """M7: each by its own token; one without a valid token is invalid, without effect on others."""
     first, second, third = [await jobs.handed() for _ in range(3)]
     gone = uuid4()
     items = [
@@ -240,7 +240,7 @@ async def test_an_array_of_results_resolves_each_job(jobs: Jobs) -> None:
     ]
     assert (await jobs.read(first))["result"] == [1]
     assert (await jobs.read(second))["status"] == "awaiting"
-    # One in an array, at the address of one job.
+    # An array with one item, at the address of one job.
     item = {"token": jobs.token(second), "status": "succeeded"}
     response = await jobs.post(f"/{second}", [item])
     assert response.json()["results"][0]["outcome"] == "accepted"
@@ -261,7 +261,7 @@ async def test_a_body_about_another_job_is_refused(jobs: Jobs) -> None:
 async def test_an_older_attempt_is_stale_and_kept_for_people(
     jobs: Jobs, conn: asyncpg.Connection, clock: Clock
 ) -> None:
-    """R-S29: a callback of attempt 1 does not end attempt 2."""
+    """R-S29: a callback of attempt 1 does not settle attempt 2."""
     job = await jobs.handed()
     await clock.advance("10m")
     await factory.recover(conn)
@@ -294,10 +294,10 @@ async def test_an_older_attempt_is_stale_and_kept_for_people(
         ({"class": "overloaded", "message": "later"}, "scheduled", "overloaded", True, 0),
     ],
 )
-async def test_a_failure_means_what_a_reply_to_a_call_means(  # noqa: PLR0917
+async def test_a_reported_failure_means_the_same_as_in_a_reply(  # noqa: PLR0917
     jobs: Jobs, error: Any, status: str, cls: str, retryable: bool, counted: int
 ) -> None:
-    """F5: what is the provider's costs nothing; what is final ends at once."""
+    """F5: a provider's failure costs nothing; a final one fails the job at once."""
     job = await jobs.handed()
     assert await jobs.say(job, status="failed", error=error) == "accepted"
     shown = await jobs.read(job)
@@ -307,10 +307,10 @@ async def test_a_failure_means_what_a_reply_to_a_call_means(  # noqa: PLR0917
     assert "circuit" not in shown["error"]
 
 
-async def test_units_and_usage_come_with_the_end(
+async def test_units_and_usage_come_with_the_result(
     jobs: Jobs, site: Site, conn: asyncpg.Connection
 ) -> None:
-    """G4: three of four images are charged, one is given back."""
+    """G4: three of four images are charged, one is refunded."""
     price = {"per": "n", "by": "q", "standard": 1}
     await conn.execute("select penstock.declare_kind('priced', 'q', $1)", {"price": price})
     await site.make_account("u1", credits=10)
@@ -327,7 +327,7 @@ async def test_units_and_usage_come_with_the_end(
     assert shown["usage"] == {"tokens": 812, "seconds": 1.5}
 
 
-async def test_progress_shows_and_is_bound_to_its_start(jobs: Jobs) -> None:
+async def test_progress_is_shown_and_bound_to_its_attempt(jobs: Jobs) -> None:
     job = await jobs.handed()
     body: dict[str, Any] = {
         "progress": {"done": 1, "total": 4, "partial": {"image": 1}},
@@ -398,15 +398,15 @@ async def test_poison_is_invalid_and_the_job_goes_on(jobs: Jobs, body: bytes) ->
         (b"[" + b"{}," * 1_100_000 + b"{}]", 413, "payload_too_large"),
     ],
 )
-async def test_what_is_no_body_is_refused(jobs: Jobs, body: bytes, status: int, code: str) -> None:
+async def test_an_invalid_body_is_refused(jobs: Jobs, body: bytes, status: int, code: str) -> None:
     job = await jobs.handed()
     bearer = f"Bearer {jobs.token(job)}"
     problem(await jobs.post(f"/{job}", body, authorization=bearer), status, code)
     assert (await jobs.read(job))["status"] == "awaiting"
 
 
-async def test_what_takes_much_memory_is_refused_before_it_is_read(jobs: Jobs) -> None:
-    """C18: who sends it is known by what it holds, so this is for anybody to send."""
+async def test_a_body_that_needs_much_memory_is_refused_before_it_is_parsed(jobs: Jobs) -> None:
+    """C18: the sender is authenticated by the contents, so anybody can send this."""
     body = b"[" + b"{}," * 1_100_000 + b"{}]"
     problem(await jobs.post("", body), 413, "payload_too_large")
     problem(await jobs.post(f"/{await jobs.handed()}", body), 413, "payload_too_large")
@@ -415,8 +415,8 @@ async def test_what_takes_much_memory_is_refused_before_it_is_read(jobs: Jobs) -
 LARGE = "x" * 100_000
 
 
-async def test_a_large_callback_shows_early_whose_it_is(jobs: Jobs) -> None:
-    """D6: by its bearer, or by a token in its first 64 KB; more of it is not read otherwise."""
+async def test_a_large_callback_has_its_proof_at_the_beginning(jobs: Jobs) -> None:
+    """D6: as bearer, or as a token in its first 64 KB; otherwise no more of it is read."""
     first, second, third = [await jobs.handed() for _ in range(3)]
     done: dict[str, Any] = {"status": "succeeded", "result": LARGE}
     bearer = f"Bearer {jobs.token(first)}"
@@ -452,10 +452,10 @@ async def test_a_large_callback_shows_early_whose_it_is(jobs: Jobs) -> None:
     assert response.json()["results"][0]["outcome"] == "accepted"
 
 
-async def test_a_secret_of_a_kind_is_not_guessed_at_any_speed(
+async def test_guesses_of_a_kinds_secret_are_limited(
     jobs: Jobs, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """D6: after so many wrong ones nothing more is compared, as bearer or in a signature."""
+    """D6: after too many wrong ones none is compared any more, as bearer or in a signature."""
     monkeypatch.setattr("penstock.http.auth.caller.FAILURES", 4)
     job = await jobs.handed("own")
     body = json.dumps({"status": "succeeded", "attempt": 1, "job_id": str(job)}).encode()
@@ -475,7 +475,7 @@ async def test_a_secret_of_a_kind_is_not_guessed_at_any_speed(
     assert response.json()["results"][0]["outcome"] == "accepted", "what nobody guesses goes on"
 
 
-async def test_one_poisoned_item_does_not_take_the_others_along(jobs: Jobs) -> None:
+async def test_one_poisoned_item_does_not_affect_the_others(jobs: Jobs) -> None:
     first, second = [await jobs.handed() for _ in range(2)]
     items = [
         {"job_id": str(first), "token": jobs.token(first), "status": "succeeded", "result": "\x00"},
@@ -486,8 +486,8 @@ async def test_one_poisoned_item_does_not_take_the_others_along(jobs: Jobs) -> N
     assert results[0]["message"] == "result holds a NUL character, which Postgres cannot store"
 
 
-async def test_an_account_that_is_held_is_waited_for(jobs: Jobs, connect: Connect) -> None:
-    """For two seconds; then 503, and the same again is safe."""
+async def test_a_callback_waits_for_a_locked_account(jobs: Jobs, connect: Connect) -> None:
+    """For two seconds; then 503, and repeating the call is safe."""
     await factory.plan(jobs.conn, concurrency=1)
     job = await jobs.handed(account="u1")
     holder = await connect()
@@ -514,14 +514,14 @@ async def test_an_account_that_is_held_is_waited_for(jobs: Jobs, connect: Connec
         problem(response, 503, "busy")
         assert response.headers["retry-after"] == "1"
     await held.rollback()
-    response = await jobs.post(f"/{job}", body, **headers)  # not remembered as done
+    response = await jobs.post(f"/{job}", body, **headers)  # not recorded as processed
     assert response.json()["results"][0]["outcome"] == "accepted"
 
 
-async def test_while_the_secret_is_exchanged_old_tokens_count(
+async def test_tokens_by_the_old_secret_are_accepted_during_a_rotation(
     site: Site, conn: asyncpg.Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """R-S28: handed over under the old secret, called back under the new one."""
+    """R-S28: dispatched with the old secret, called back with the new one."""
     monkeypatch.setenv("PENSTOCK_SECRET", f"{NEXT_SECRET},{SECRET}")
     queue = site.penstock.queue("q")
 
@@ -539,7 +539,9 @@ async def test_while_the_secret_is_exchanged_old_tokens_count(
     body = json.dumps(fields).encode()
     headers = signed(body, both)
     assert (await jobs.post(f"/{job}", body, **headers)).status_code == 200
-    for one in headers["webhook-signature"].split(" "):  # by any of its signatures it is the same
+    for one in headers["webhook-signature"].split(
+        " "
+    ):  # with any of its signatures it is the same message
         again = {**headers, "webhook-signature": one}
         problem(await jobs.post(f"/{job}", body, **again), 401, "callback_replayed")
     body = json.dumps({**fields, "status": "succeeded"}).encode()
@@ -548,7 +550,7 @@ async def test_while_the_secret_is_exchanged_old_tokens_count(
     assert response.json()["results"][0]["outcome"] == "accepted"
 
 
-async def test_any_number_at_once_end_a_job_once(jobs: Jobs) -> None:
+async def test_simultaneous_callbacks_finish_a_job_once(jobs: Jobs) -> None:
     job = await jobs.handed()
     outcomes = await asyncio.gather(
         *(jobs.say(job, status="succeeded", result=n) for n in range(20))
@@ -558,7 +560,7 @@ async def test_any_number_at_once_end_a_job_once(jobs: Jobs) -> None:
 
 
 async def test_from_submit_to_callback(site: Site, conn: asyncpg.Connection) -> None:
-    """M5: a worker hands over, a function calls the address that it was given, and it is done."""
+    """M5: a worker dispatches, the function calls the given address, and the job is finished."""
     queue = site.penstock.queue("q", concurrency=1)
     calls: list[asyncio.Task[httpx.Response]] = []
 

@@ -1,4 +1,4 @@
-"""Erasing over HTTP: refused while it is busy, then a receipt, then nothing."""
+"""Erasing an account over HTTP: refused while it is busy, then a receipt, then nothing is left."""
 
 import asyncpg
 
@@ -6,7 +6,7 @@ from support import factory
 from support.http.site import Site, problem
 
 
-async def test_an_erased_account_is_gone_with_all_that_was_its_own(site: Site) -> None:
+async def test_an_erased_account_is_removed_with_everything_it_owned(site: Site) -> None:
     queue = site.penstock.queue("q")
 
     @site.penstock.job(queue=queue)
@@ -30,13 +30,13 @@ async def test_an_erased_account_is_gone_with_all_that_was_its_own(site: Site) -
     problem(await site.admin.post("/v1/accounts/u1/erase"), 404, "unknown_account")
 
 
-async def test_its_keys_open_nothing_from_the_first_call_on(site: Site) -> None:
+async def test_its_keys_are_refused_from_the_first_call_on(site: Site) -> None:
     key = await site.make_key("account", "u1")
     await site.admin.post("/v1/accounts/u1/erase")
     problem(await site.client(key).get("/v1/accounts/u1"), 401, "unauthorized")
 
 
-async def test_an_account_whose_jobs_run_is_busy_until_they_have_ended(
+async def test_an_account_with_running_jobs_is_busy_until_they_have_finished(
     site: Site, conn: asyncpg.Connection
 ) -> None:
     await factory.queue(conn)
@@ -52,7 +52,7 @@ async def test_an_account_whose_jobs_run_is_busy_until_they_have_ended(
     assert (await site.admin.post("/v1/accounts/u1/erase")).json()["jobs"] == 1
 
 
-async def test_only_operators_erase(site: Site) -> None:
+async def test_only_operators_may_erase(site: Site) -> None:
     own = await site.account_client("u1")
     problem(await site.app_client.post("/v1/accounts/u1/erase"), 403, "not_allowed")
     problem(await own.post("/v1/accounts/u1/erase"), 403, "not_allowed")

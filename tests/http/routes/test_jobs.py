@@ -1,4 +1,4 @@
-"""Looking at jobs, cancelling and retrying them over HTTP."""
+"""Reading, cancelling and retrying jobs over HTTP."""
 
 import asyncio
 from typing import Any
@@ -28,7 +28,7 @@ async def make(client: httpx.AsyncClient, kind: str = "mark", **body: Any) -> st
     return found
 
 
-async def test_a_job_is_shown_as_every_surface_shows_it(site: Site) -> None:
+async def test_a_job_is_the_same_as_on_every_interface(site: Site) -> None:
     job = await make(site.app_client, account="u1")
     await site.work()
     shown = await site.app_client.get(f"/v1/jobs/{job}")
@@ -37,7 +37,7 @@ async def test_a_job_is_shown_as_every_surface_shows_it(site: Site) -> None:
     follows(answers.Job, shown.json())
 
 
-async def test_a_failed_job_says_why(site: Site) -> None:
+async def test_a_failed_job_has_its_error(site: Site) -> None:
     job = await make(site.app_client, "refuse", payload={"why": "not today"})
     await site.work()
     shown = (await site.app_client.get(f"/v1/jobs/{job}")).json()
@@ -46,8 +46,8 @@ async def test_a_failed_job_says_why(site: Site) -> None:
     assert [one["outcome"] for one in shown["attempts"]] == ["failed"]
 
 
-async def test_what_has_not_changed_is_not_sent_again(site: Site) -> None:
-    """304 by ETag; another state, another tag. Retry-After as long as it lives."""
+async def test_an_unchanged_job_is_not_sent_again(site: Site) -> None:
+    """304 by ETag; another state, another tag. Retry-After until it has finished."""
     path = f"/v1/jobs/{await make(site.app_client)}"
     first = await site.app_client.get(path)
     assert 1 <= int(first.headers["retry-after"]) <= 30
@@ -62,8 +62,8 @@ async def test_what_has_not_changed_is_not_sent_again(site: Site) -> None:
     assert "retry-after" not in changed.headers
 
 
-async def test_another_accounts_job_is_unknown_in_the_same_words(site: Site) -> None:
-    """E7, G14: reading, cancelling and retrying tell nothing of what is others'."""
+async def test_another_accounts_job_gets_the_same_answer_as_an_unknown_one(site: Site) -> None:
+    """E7, G14: reading, cancelling and retrying reveal nothing about other accounts' jobs."""
     job = await make(site.app_client, account="u2")
     nobodys = await make(site.app_client)
     mine, theirs = await site.account_client("u1"), await site.account_client("u2")
@@ -79,7 +79,7 @@ async def test_another_accounts_job_is_unknown_in_the_same_words(site: Site) -> 
     problem(await site.app_client.get("/v1/jobs/7"), 404, "not_found")
 
 
-async def test_a_waiting_job_is_cancelled_and_a_finished_one_stays(site: Site) -> None:
+async def test_a_waiting_job_is_cancelled_and_a_finished_one_is_not_changed(site: Site) -> None:
     job = await make(site.app_client)
     cancelled = await site.app_client.post(f"/v1/jobs/{job}/cancel")
     assert (cancelled.status_code, cancelled.json()["status"]) == (200, "cancelled")
@@ -98,7 +98,7 @@ async def test_a_running_job_is_asked_to_stop(site: Site, conn: asyncpg.Connecti
 
 
 async def test_a_finished_job_is_retried_as_a_new_one(site: Site) -> None:
-    """201 with `retry_of`; the old one carries `retried_by`; a second click gets the same."""
+    """201 with `retry_of`; the old one has `retried_by`; a second click gets the same job."""
     job = await make(site.app_client, "refuse", payload={"why": "no"})
     await site.work()
     again = await site.app_client.post(f"/v1/jobs/{job}/retry")
@@ -113,7 +113,7 @@ async def test_a_finished_job_is_retried_as_a_new_one(site: Site) -> None:
     assert twice.json()["deduplicated"] is True
 
 
-async def test_a_scheduled_job_runs_now_and_a_running_one_is_in_the_way(
+async def test_a_scheduled_job_runs_now_and_a_running_one_is_refused(
     site: Site, conn: asyncpg.Connection
 ) -> None:
     job = await make(site.app_client, delay_seconds=3600)
@@ -134,7 +134,7 @@ async def test_a_retry_is_paid_again(site: Site) -> None:
     assert (await mine.post(f"/v1/jobs/{job}/retry")).status_code == 201
 
 
-async def test_of_two_retries_at_once_one_makes_a_job(site: Site) -> None:
+async def test_of_two_simultaneous_retries_one_creates_a_job(site: Site) -> None:
     job = await make(site.app_client)
     await site.work()
     both = await asyncio.gather(*(site.app_client.post(f"/v1/jobs/{job}/retry") for _ in range(2)))
@@ -143,7 +143,7 @@ async def test_of_two_retries_at_once_one_makes_a_job(site: Site) -> None:
 
 
 async def test_every_answer_has_the_documented_form(site: Site) -> None:
-    """C2: what is sent is what is documented; no column of ours beside it."""
+    """C2: answers have the documented fields, and no internal columns."""
     await site.make_account("u1", credits=10)
     made = await site.app_client.post(
         "/v1/jobs", json={"kind": "priced", "payload": {}, "account": "u1"}

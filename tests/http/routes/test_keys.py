@@ -1,4 +1,4 @@
-"""Keys over HTTP: made and shown once, listed without secrets, exchanged, revoked."""
+"""Keys over HTTP: created and shown once, listed without secrets, rotated, revoked."""
 
 from typing import Any
 
@@ -16,7 +16,7 @@ def _kinds(site: Site) -> None:
     kinds.declare(site)
 
 
-async def test_a_key_is_made_and_shown_once(site: Site) -> None:
+async def test_a_key_is_created_and_shown_once(site: Site) -> None:
     await site.make_account("u1")
     made = await site.admin.post(
         "/v1/keys",
@@ -46,7 +46,7 @@ async def test_a_key_is_made_and_shown_once(site: Site) -> None:
         ({"kind": "app", "secret": "x"}, 422, "invalid_request", "secret"),
     ],
 )
-async def test_a_wrong_request_is_refused_by_name(
+async def test_a_wrong_request_is_refused_by_its_field(
     site: Site, body: dict[str, Any], status: int, code: str, field: str
 ) -> None:
     refusal = problem(await site.admin.post("/v1/keys", json=body), status, code)
@@ -81,7 +81,7 @@ async def test_a_revoked_key_is_refused_at_once_here(site: Site) -> None:
     problem(await site.admin.post("/v1/keys/nothing/revoke"), 404, "unknown_key")
 
 
-async def test_a_key_is_exchanged_with_an_overlap(site: Site) -> None:
+async def test_a_key_is_rotated_with_an_overlap(site: Site) -> None:
     """C3: two live keys for a while; the new one has the same holder, kind and name."""
     made = (await site.admin.post("/v1/keys", json={"kind": "app", "name": "backend"})).json()
     old = site.client(made["key"])
@@ -106,7 +106,7 @@ async def test_a_key_is_exchanged_with_an_overlap(site: Site) -> None:
     problem(await site.admin.post("/v1/keys/nothing/rotate"), 404, "unknown_key")
 
 
-async def test_an_exchange_without_overlap_closes_the_old_one_at_once(site: Site) -> None:
+async def test_a_rotation_without_overlap_revokes_the_old_key_at_once(site: Site) -> None:
     made = (await site.admin.post("/v1/keys", json={"kind": "process"})).json()
     answer = await site.admin.post(f"/v1/keys/{made['id']}/rotate", json={"overlap_seconds": 0})
     assert answer.json()["key"].startswith("ps_process_")

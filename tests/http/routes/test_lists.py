@@ -1,4 +1,4 @@
-"""Lists of jobs over HTTP: filters, pages, and what is asked of a long history."""
+"""Lists of jobs over HTTP: filters, pages, and the cost of a long history."""
 
 import json
 from typing import Any
@@ -17,7 +17,7 @@ def _kinds(site: Site) -> None:
 
 
 async def pages(client: httpx.AsyncClient, **params: Any) -> list[list[str]]:
-    """The ids of each page until the last."""
+    """The ids on each page, up to the last."""
     found = []
     while True:
         answer = await client.get("/v1/jobs", params=params)
@@ -35,7 +35,7 @@ async def ids(client: httpx.AsyncClient, **params: Any) -> list[str]:
 
 
 async def make(site: Site, kind: str = "mark", **options: Any) -> str:
-    # Those of one millisecond are listed in any order.
+    # Jobs of the same millisecond are listed in any order.
     await site.clock.advance(0.001, beats=True)
     options.setdefault("payload", {"answer": "a"})
     answer = await site.app_client.post("/v1/jobs", json={"kind": kind, **options})
@@ -48,8 +48,8 @@ async def make(site: Site, kind: str = "mark", **options: Any) -> str:
     "path",
     ["/v1/jobs", "/v1/keys", "/v1/accounts", "/v1/accounts/u1/ledger", "/v1/webhooks"],
 )
-async def test_a_parameter_that_is_not_known_is_refused_by_name(site: Site, path: str) -> None:
-    """Ignored, `stat=failed` would list everything, and look right."""
+async def test_an_unknown_parameter_is_refused_by_name(site: Site, path: str) -> None:
+    """If it were ignored, `stat=failed` would list everything, and seem right."""
     await site.make_account("u1")
     refusal = problem(await site.admin.get(f"{path}?limit=5&stat=nix"), 422, "invalid_request")
     assert refusal["field"] == "stat"
@@ -60,7 +60,7 @@ async def test_a_parameter_that_is_not_known_is_refused_by_name(site: Site, path
     problem(nobody, 401, "unauthorized")
 
 
-async def test_a_token_is_no_unknown_parameter_where_tokens_are_taken(site: Site) -> None:
+async def test_a_token_is_a_known_parameter_where_tokens_are_accepted(site: Site) -> None:
     made = await site.app_client.post("/v1/tokens", json={"topic": "a1", "allow": ["read"]})
     token = made.json()["token"]
     listed = await site.anonymous.get(f"/v1/jobs?limit=5&token={token}")
@@ -79,7 +79,7 @@ async def test_live_and_finished_jobs_are_one_list_newest_first(site: Site) -> N
     await site.work()
     later = await make(site, delay_seconds=600)
     last = await make(site)
-    # One that is full may be the last, which the next one tells.
+    # A full page may be the last; then the next one is empty.
     assert await pages(site.app_client, limit=2) == [[last, later], [failed, first], []]
     assert await ids(site.app_client) == [last, later, failed, first]
     assert await ids(site.app_client, status="scheduled") == [later]
@@ -112,8 +112,8 @@ async def test_each_filter_and_all_together(site: Site) -> None:
         assert await ids(site.app_client, **params) == wanted, params
 
 
-async def test_an_account_sees_its_own_whatever_it_asks(site: Site) -> None:
-    """G14: in the list, too."""
+async def test_an_account_sees_only_its_own_jobs_with_any_filter(site: Site) -> None:
+    """G14: also in lists."""
     await make(site, account="u2", topic="t")
     own = await make(site, account="u1", topic="t")
     mine = await site.account_client("u1")
@@ -152,7 +152,7 @@ async def test_a_wrong_filter_is_refused_by_name(
 
 
 async def test_a_page_ends_before_it_becomes_too_large(site: Site) -> None:
-    """Results may be large: a page of a thousand of them is none."""
+    """Results may be large: a thousand of them do not fit on a page."""
     line = site.penstock.queues["line"]
 
     @site.penstock.job(queue=line)
@@ -166,10 +166,10 @@ async def test_a_page_ends_before_it_becomes_too_large(site: Site) -> None:
     assert len(found) == 2
 
 
-async def test_what_is_rare_in_a_long_history_is_found_page_by_page(
+async def test_rare_jobs_in_a_long_history_are_found_page_by_page(
     site: Site, conn: asyncpg.Connection
 ) -> None:
-    """A page looks at so many rows and no more; the next goes on from there."""
+    """A page reads a limited number of rows, and the next one continues from there."""
     await kinds.declare_foreign(site)
     rare = await make(site, "foreign", account="u1", topic="t")
     await fill(conn, 3_000)
@@ -178,7 +178,7 @@ async def test_what_is_rare_in_a_long_history_is_found_page_by_page(
         found = await pages(site.app_client, **params)
         assert [one for page in found for one in page] == [rare]
         assert len(found) > 1, params
-    # These have an index of their own.
+    # These have their own index.
     for params in ({"account": "u1"}, {"topic": "t"}, {"status": "queued"}):
         found = await pages(site.app_client, **params)
         assert [rare] in found
@@ -204,7 +204,7 @@ async def test_no_filter_reads_more_of_history_than_a_page_may(
         {"kind": "foreign"},
         {"queue": "elsewhere", "status": "succeeded"},
     ):
-        await blocks(conn, **params)  # what the session remembers of the catalogue
+        await blocks(conn, **params)  # fills the session's cache of the catalogue
         read = await blocks(conn, **params)
         assert read < 1_200, f"{params} read {read} blocks"
 
@@ -218,7 +218,7 @@ async def scan_1000_rows_per_page(conn: asyncpg.Connection) -> None:
 
 
 async def blocks(conn: asyncpg.Connection, **params: str) -> int:
-    """How many pages of the database one page of the list looks at."""
+    """How many database pages one page of the list reads."""
     names = ", ".join(f"p_{name} => ${n}" for n, name in enumerate(params, 1))
     explained = await conn.fetchval(
         f"explain (analyze, buffers, format json) select * from penstock.page_jobs({names})",
@@ -229,7 +229,7 @@ async def blocks(conn: asyncpg.Connection, **params: str) -> int:
 
 
 async def fill(conn: asyncpg.Connection, many: int) -> None:
-    """So many finished jobs of kind mark and account u1; none failed."""
+    """Insert this many finished jobs of kind mark and account u1; none failed."""
     await conn.execute(
         "insert into penstock.finished (id, class, status, account_id, queue_id, kind_id, priority,"
         " attempt, failures, deferrals, crashes, max_attempts, version, created_at, run_at,"

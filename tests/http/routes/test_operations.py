@@ -1,4 +1,4 @@
-"""What operators look at: life, readiness, how things stand, figures by the hour."""
+"""Operators' routes: liveness, readiness, status, hourly figures."""
 
 from typing import Any
 
@@ -10,7 +10,7 @@ from support import factory
 from support.http.site import Site, problem
 
 
-async def test_a_process_that_lives_says_so_without_the_database(
+async def test_a_process_is_alive_without_the_database(
     site: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def broken(*_: Any) -> None:
@@ -36,7 +36,7 @@ async def test_it_is_ready_while_the_database_has_our_schema(
     assert (await site.anonymous.get("/readyz")).status_code == 200
 
 
-async def test_it_is_not_ready_while_the_database_is_away(
+async def test_it_is_not_ready_while_the_database_is_unavailable(
     site: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await site.start()
@@ -51,7 +51,7 @@ async def test_it_is_not_ready_while_the_database_is_away(
     problem(await site.admin.get("/v1/admin/status"), 503, "unavailable")
 
 
-async def test_status_says_how_things_stand_in_the_form_of_the_contract_e11_m15(
+async def test_status_has_the_form_of_the_contract_e11_m15(
     site: Site,
 ) -> None:
     """E11, M15: totals, averages, queues, workers."""
@@ -78,10 +78,10 @@ async def test_status_says_how_things_stand_in_the_form_of_the_contract_e11_m15(
     assert found["stuck"] == []
 
 
-async def test_what_is_stuck_is_listed_with_stage_class_and_since_s11(
+async def test_stuck_jobs_are_listed_with_stage_class_and_since_s11(
     site: Site, conn: asyncpg.Connection
 ) -> None:
-    """S11: running without a sign of life; then recovered, and waiting."""
+    """S11: running without progress; then recovered, and waiting."""
     await factory.queue(
         conn, timeout_seconds=3_600, stale_after_seconds=180, stuck_after_seconds=300, recovery=3
     )
@@ -103,7 +103,7 @@ async def test_what_is_stuck_is_listed_with_stage_class_and_since_s11(
     await factory.recover(conn)
     await factory.claim(conn, worker, limit=2)
     await site.clock.advance("400s")
-    await factory.recover(conn)  # the second time it waits before it is started again
+    await factory.recover(conn)  # after the second recovery it waits before its next attempt
     [one] = [
         one
         for one in (await status("/v1/admin/status")).json()["stuck"]
@@ -113,8 +113,8 @@ async def test_what_is_stuck_is_listed_with_stage_class_and_since_s11(
     assert one["recovery"]["next_at"] > one["recovery"]["last_at"] == one["since"]
 
 
-async def test_metrics_tell_what_ended_by_the_hour_s10_s11(site: Site) -> None:
-    """S10, S11: and a job that has just ended is among them."""
+async def test_metrics_count_outcomes_by_the_hour_s10_s11(site: Site) -> None:
+    """S10, S11: including a job that has just finished."""
     queue = site.penstock.queue("model")
 
     @site.penstock.job(queue=queue)
@@ -147,7 +147,7 @@ async def test_metrics_tell_what_ended_by_the_hour_s10_s11(site: Site) -> None:
         assert problem(answer, 422, "invalid_request")["field"] == "hours"
 
 
-async def test_workers_add_up_what_has_ended(site: Site, conn: asyncpg.Connection) -> None:
+async def test_workers_roll_up_the_finished_jobs(site: Site, conn: asyncpg.Connection) -> None:
     queue = site.penstock.queue("model")
 
     @site.penstock.job(queue=queue)
@@ -163,7 +163,7 @@ async def test_workers_add_up_what_has_ended(site: Site, conn: asyncpg.Connectio
     assert tuple(row) == ("model", "mark", "succeeded", None, 1)
 
 
-async def test_only_operators_see_them(site: Site) -> None:
+async def test_only_operators_see_status_and_metrics(site: Site) -> None:
     own = await site.account_client("u1")
     for path in ("/v1/admin/status", "/v1/admin/metrics"):
         problem(await site.anonymous.get(path), 401, "unauthorized")

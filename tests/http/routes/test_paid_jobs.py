@@ -1,4 +1,4 @@
-"""What a customer's app shows: what a submit answers, and what was made before."""
+"""The data for a customer's page: the answer to a submit, and past results."""
 
 import pytest
 
@@ -6,7 +6,7 @@ from penstock import Field
 from support.http.site import Site, problem
 
 
-async def test_a_submit_tells_id_place_priority_and_balance_and_history_keeps_results(
+async def test_a_submit_returns_id_position_priority_and_balance_and_history_keeps_results(
     site: Site,
 ) -> None:
     """G9, G15: the account reads its own past jobs, newest first, and the result of each."""
@@ -40,10 +40,10 @@ async def test_a_submit_tells_id_place_priority_and_balance_and_history_keeps_re
 
 
 @pytest.mark.parametrize("batch", [False, True], ids=["one", "batch"])
-async def test_an_accounts_key_cannot_submit_what_costs_as_its_payload_says(
+async def test_an_accounts_key_cannot_submit_a_kind_priced_by_its_payload(
     site: Site, *, batch: bool
 ) -> None:
-    """G18: it could write 0; the app's own key may, and may be retried by the account."""
+    """G18: it could write 0. The app's own key may submit it, and the account may retry it."""
     studio = site.penstock.queue("studio")
 
     @site.penstock.job(queue=studio, price=Field("cost", trusted=True))

@@ -1,4 +1,4 @@
-"""`Prefer: wait=N`: an answer that comes with the end of the job."""
+"""`Prefer: wait=N`: the answer comes when the job has finished."""
 
 import asyncio
 from typing import Any
@@ -18,7 +18,7 @@ def waiting(site: Site) -> Site:
     site.penstock.queue("q")
 
     @site.penstock.job(queue="q", account="who", price=0)
-    async def greet(name: str, who: str | None = None) -> str:  # noqa: ARG001  # is the account
+    async def greet(name: str, who: str | None = None) -> str:  # noqa: ARG001  # the account
         return f"Hello {name}"
 
     return site
@@ -44,7 +44,7 @@ async def test_a_submit_may_wait_for_the_result(waiting: Site) -> None:
     await runs
 
 
-async def test_the_time_is_over_before_the_job(waiting: Site) -> None:
+async def test_the_wait_ends_before_the_job_has_finished(waiting: Site) -> None:
     response = await post(waiting, "wait=1")
     assert response.json()["status"] == "queued"
     assert response.headers["preference-applied"] == "wait=1"
@@ -56,7 +56,9 @@ async def test_the_time_is_over_before_the_job(waiting: Site) -> None:
     )
 
 
-async def test_a_look_may_wait_for_the_end(waiting: Site, conn: asyncpg.Connection) -> None:
+async def test_a_read_may_wait_until_the_job_has_finished(
+    waiting: Site, conn: asyncpg.Connection
+) -> None:
     job = (await post(waiting, None)).json()["id"]
     number = await worker(conn)
     read = asyncio.create_task(
@@ -74,7 +76,7 @@ async def test_a_look_may_wait_for_the_end(waiting: Site, conn: asyncpg.Connecti
     assert waiting.api.state.backend.live.count() == 0
 
 
-async def test_nobody_waits_for_what_has_ended_or_without_being_asked(
+async def test_a_finished_job_or_a_call_without_prefer_is_answered_at_once(
     waiting: Site, conn: asyncpg.Connection
 ) -> None:
     job = (await post(waiting, None)).json()["id"]

@@ -1,4 +1,4 @@
-"""Driving queues by HTTP alone: bounded calls, one at a time, that start one another."""
+"""Driving queues by HTTP alone: bounded calls, one at a time, each of which starts the next."""
 
 import asyncio
 import time
@@ -22,7 +22,7 @@ ADDRESS = "https://queue.example.org"
 
 
 class Called:
-    """The calls that a server would send to itself."""
+    """Records the calls that a server would send to itself."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.queues: list[str] = []
@@ -44,8 +44,8 @@ def called(monkeypatch: pytest.MonkeyPatch) -> Called:
     return Called(monkeypatch)
 
 
-async def test_a_call_runs_what_is_due_and_leaves(site: Site, called: Called) -> None:
-    """M12: bounded, authorised, and it says what it did."""
+async def test_a_call_runs_due_jobs_and_returns(site: Site, called: Called) -> None:
+    """M12: bounded, authorised, and it reports what it did."""
     queue = site.penstock.queue("marks")
 
     @site.penstock.job(queue=queue)
@@ -69,7 +69,7 @@ async def test_a_call_runs_what_is_due_and_leaves(site: Site, called: Called) ->
     assert called.queues == []
 
 
-async def test_who_may_drive(site: Site) -> None:
+async def test_only_permitted_callers_may_drive(site: Site) -> None:
     """M13: a key of kind process or admin, or the chain's own token for this queue."""
     queue = site.penstock.queue("marks")
     other = site.penstock.queue("other")
@@ -95,7 +95,7 @@ async def test_who_may_drive(site: Site) -> None:
         assert not drive_call.is_token(roots, odd, "marks")
 
 
-async def test_odd_calls_are_refused(site: Site) -> None:
+async def test_invalid_calls_are_refused(site: Site) -> None:
     await site.engine.queues.declare("elsewhere")
     problem(await site.admin.post("/v1/queues/nope/process"), 404, "unknown_queue")
     refusal = problem(await site.admin.post("/v1/queues/elsewhere/process"), 422, "no_handler")
@@ -112,7 +112,7 @@ async def test_odd_calls_are_refused(site: Site) -> None:
 
 
 async def test_it_chains_while_work_remains(site: Site, called: Called) -> None:
-    """M12: the next call is started, with the same words, until nothing is due."""
+    """M12: the next call is started, with the same body, until nothing is due."""
     queue = site.penstock.queue("marks", drive="http")
 
     @site.penstock.job(queue=queue)
@@ -138,7 +138,7 @@ async def test_it_chains_while_work_remains(site: Site, called: Called) -> None:
 async def test_no_request_decides_where_the_next_call_goes(
     site: Site, called: Called, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It carries a token that drives the queue: a caller's Host would choose who gets it."""
+    """It sends a token that may drive the queue: a caller's Host header could send it elsewhere."""
     site.penstock.queue("marks", drive="http")
 
     @site.penstock.job(queue="marks")
@@ -174,7 +174,7 @@ async def test_no_request_decides_where_the_next_call_goes(
 
 
 async def test_one_call_per_queue_at_a_time(site: Site) -> None:
-    """M12: calls do not multiply; the second one leaves at once."""
+    """M12: calls do not multiply; the second one returns at once."""
     queue = site.penstock.queue("marks", drive="http")
     going, go = asyncio.Event(), asyncio.Event()
 
@@ -194,10 +194,10 @@ async def test_one_call_per_queue_at_a_time(site: Site) -> None:
 
 
 @pytest.mark.usefixtures("called")
-async def test_what_does_not_end_in_time_is_given_back(
+async def test_attempts_that_do_not_finish_in_time_are_released(
     site: Site, conn: asyncpg.Connection
 ) -> None:
-    """M12: free of charge, and a call that could end nothing does not start the next."""
+    """M12: without a failure, and a call in which none finished does not start the next."""
     queue = site.penstock.queue("marks", drive="http", retry=Retries(attempts=1))
 
     @site.penstock.job(queue=queue)
@@ -220,7 +220,7 @@ async def test_what_does_not_end_in_time_is_given_back(
 async def test_it_starts_nothing_that_it_could_not_finish(
     site: Site, conn: asyncpg.Connection
 ) -> None:
-    """M12: by what starts of the kind have taken; the first of a call may always try."""
+    """M12: by the durations of the kind's attempts; the first job of a call may always start."""
     queue = site.penstock.queue("marks", concurrency=1)
 
     @site.penstock.job(queue=queue)
@@ -233,7 +233,7 @@ async def test_it_starts_nothing_that_it_could_not_finish(
     done = (
         await site.admin.post("/v1/queues/marks/process", json={"seconds": 3, "chain": True})
     ).json()
-    # Nothing was known of the kind before the first had ended; from then on, that it takes 0.7 s.
+    # Before the first finished, the kind's duration was unknown; from then on it is 0.7 s.
     assert 2 <= done["processed"] <= 4
     assert done["given_back"] == 0
     assert done["remaining"] == 20 - done["processed"]
@@ -242,8 +242,8 @@ async def test_it_starts_nothing_that_it_could_not_finish(
     assert starts == 0, "the others were not even begun"
 
 
-async def test_a_call_keeps_the_house_in_order(site: Site) -> None:
-    """M12: it recovers what a lost worker left, and tells the app of ends that nobody told."""
+async def test_a_call_does_upkeep(site: Site) -> None:
+    """M12: it recovers a lost worker's jobs, and runs on_finish callbacks that are due."""
     queue = site.penstock.queue("marks")
     notified: list[str] = []
 
@@ -269,8 +269,8 @@ async def test_a_call_keeps_the_house_in_order(site: Site) -> None:
     assert sorted(notified) == ["cancelled", "succeeded"]
 
 
-async def test_a_dead_driver_is_followed_by_the_next_call(site: Site, connect: Connect) -> None:
-    """M12: who drives is known by a session; its end frees the queue at once."""
+async def test_the_next_call_continues_after_a_dead_driver(site: Site, connect: Connect) -> None:
+    """M12: the driver's session holds a lock; its end frees the queue at once."""
     queue = site.penstock.queue("marks")
 
     @site.penstock.job(queue=queue)
@@ -292,8 +292,8 @@ async def test_a_dead_driver_is_followed_by_the_next_call(site: Site, connect: C
     await eventually(driven, "the next call works")
 
 
-async def test_a_driven_queue_is_looked_after(site: Site, connect: Connect) -> None:
-    """M12: a standing server finds work that nobody drives: the chain was lost."""
+async def test_a_standing_server_restarts_a_lost_chain(site: Site, connect: Connect) -> None:
+    """M12: it finds due jobs of a queue that no call drives."""
     site.penstock.queue("marks", drive="http")
     site.penstock.queue("plain")
 
@@ -348,8 +348,8 @@ async def test_without_an_address_a_driven_submit_says_what_to_set(site: Site) -
         await mark.submit()
 
 
-async def test_a_job_that_reports_is_one_start(site: Site) -> None:
-    """Words of a job within a call reach the database before the answer does."""
+async def test_a_job_that_reports_is_one_attempt(site: Site) -> None:
+    """Reports of a job during a call reach the database before the answer is sent."""
     queue = site.penstock.queue("marks")
 
     @site.penstock.job(queue=queue)
@@ -370,10 +370,10 @@ def _new(kind: str, **payload: Any) -> NewJob:
     return NewJob(kind=kind, payload=payload)
 
 
-async def test_a_call_that_hands_over_ends_and_the_callback_starts_the_next(
+async def test_a_call_that_dispatches_returns_and_the_callback_starts_the_next(
     site: Site, called: Called, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """M12 with M5: the slot is the function's until it calls back; nobody waits for it here."""
+    """M12 with M5: the function keeps the slot until it calls back; the call does not wait."""
     monkeypatch.setenv("PENSTOCK_PUBLIC_URL", "https://queue.example.org")
     queue = site.penstock.queue("marks", concurrency=1, drive="http")
     handed: list[tuple[str, str]] = []
@@ -404,10 +404,8 @@ async def test_a_call_that_hands_over_ends_and_the_callback_starts_the_next(
 
 
 @pytest.mark.usefixtures("called")
-async def test_nobody_is_passed_over_by_what_is_shorter(
-    site: Site, conn: asyncpg.Connection
-) -> None:
-    """M12: where the next in line would not end in time, the call ends, and the next begins so."""
+async def test_no_job_is_overtaken_by_a_shorter_one(site: Site, conn: asyncpg.Connection) -> None:
+    """M12: if the next job would not finish in time, the call returns; the next begins with it."""
     queue = site.penstock.queue("marks", concurrency=1)
 
     @site.penstock.job(queue=queue)
@@ -434,8 +432,8 @@ async def test_nobody_is_passed_over_by_what_is_shorter(
 
 
 @pytest.mark.parametrize("order", ["aging", "strict", "fair"])
-async def test_whose_turn_is_next_is_known_in_every_order(site: Site, order: Any) -> None:
-    """M12: jobs in no lane, and in lanes of accounts with a limit."""
+async def test_the_next_job_is_known_in_every_order(site: Site, order: Any) -> None:
+    """M12: jobs without a lane, and in lanes of accounts with a limit."""
     site.penstock.plan("free", concurrency=1)
     site.penstock.queue("marks", order=order)
     await site.start()
@@ -452,8 +450,8 @@ async def test_whose_turn_is_next_is_known_in_every_order(site: Site, order: Any
     assert await site.engine.drive.next_kind("marks") is None
 
 
-async def test_what_is_due_soon_is_waited_for(site: Site) -> None:
-    """M12: a job that backs off for a second is this call's; one of an hour is a later one's."""
+async def test_a_call_waits_for_a_job_that_is_due_soon(site: Site) -> None:
+    """M12: this call runs a job that backs off for a second, but not one that waits an hour."""
     retry = Retries(attempts=2, backoff="constant", delay="1s")
     queue = site.penstock.queue("marks", retry=retry)
 

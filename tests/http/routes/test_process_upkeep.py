@@ -1,4 +1,4 @@
-"""Where no worker stands, calls that drive a queue are all the upkeep there is."""
+"""Without workers, calls that drive a queue do all the upkeep."""
 
 from datetime import timedelta
 from uuid import UUID
@@ -13,7 +13,7 @@ from support.http.site import Site
 CALLS = 5
 
 
-def test_a_call_works_for_45_seconds_unless_told() -> None:
+def test_a_call_works_for_45_seconds_by_default() -> None:
     """M12"""
     assert Process.model_fields["seconds"].default == 45
 
@@ -21,7 +21,7 @@ def test_a_call_works_for_45_seconds_unless_told() -> None:
 async def test_a_call_recovers_times_out_refunds_and_prunes(
     site: Site, conn: asyncpg.Connection
 ) -> None:
-    """M12: one job is left by a lost worker, one is over its time, one has ended long ago."""
+    """M12: one job is of a lost worker, one has timed out, one finished long ago."""
     queue = site.penstock.queue("marks", timeout="1m", stuck_after="1h")
 
     @site.penstock.job(queue=queue)
@@ -54,7 +54,7 @@ async def test_a_call_recovers_times_out_refunds_and_prunes(
     assert await left.result(timeout=1) == 2
     await site.clock.advance("1m")
 
-    # Of history a partition a call goes, a day each.
+    # Each call drops one partition of history, which is a day.
     for _ in range(CALLS):
         done = (await client.post(call, json={"seconds": 20, "chain": False})).json()
         assert (done["processed"], done["remaining"]) == (0, 0)

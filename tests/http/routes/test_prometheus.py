@@ -1,4 +1,4 @@
-"""The scrape: every number in the text form, nothing in it that names a person."""
+"""Metrics: all numbers in the text format, without names of persons."""
 
 import re
 
@@ -23,7 +23,7 @@ async def scrape(site: Site) -> dict[str, float]:
 
 
 def read(text: str) -> dict[str, float]:
-    """Each line by name and labels; a line that is none of the form fails."""
+    """Parse the lines by name and labels; a malformed line fails."""
     found: dict[str, float] = {}
     families: set[str] = set()
     for line in text.splitlines():
@@ -42,7 +42,7 @@ def read(text: str) -> dict[str, float]:
     return found
 
 
-async def test_queues_workers_ends_and_requests_are_counted(
+async def test_queues_workers_outcomes_and_requests_are_counted(
     site: Site, conn: asyncpg.Connection
 ) -> None:
     queue = site.penstock.queue("model", concurrency=2)
@@ -101,7 +101,7 @@ async def test_failures_are_counted_by_class(site: Site, conn: asyncpg.Connectio
     assert found[given_back] == 1
 
 
-async def test_paths_that_nobody_wrote_are_one_label(site: Site) -> None:
+async def test_unknown_paths_share_one_label(site: Site) -> None:
     for n in range(5):
         await site.anonymous.get(f"/nothing/{n}")
         await site.anonymous.request("BREW", "/v1/jobs")

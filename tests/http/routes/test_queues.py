@@ -1,4 +1,4 @@
-"""Queues over HTTP: shown to backends, changed by operators, at once and over restarts."""
+"""Queues over HTTP: backends read them, operators change them, with lasting effect."""
 
 from typing import Any
 
@@ -17,7 +17,7 @@ def _queues(site: Site) -> None:
         return n
 
 
-async def test_queues_are_shown_with_limits_and_what_waits(site: Site) -> None:
+async def test_queues_are_shown_with_limits_and_waiting_jobs(site: Site) -> None:
     await site.app_client.post("/v1/jobs", json={"kind": "mark", "payload": {"n": 1}})
     page = (await site.app_client.get("/v1/queues")).json()
     assert [one["name"] for one in page["items"]] == ["model", "other"]
@@ -29,7 +29,7 @@ async def test_queues_are_shown_with_limits_and_what_waits(site: Site) -> None:
     problem(await site.admin.get("/v1/queues/a%00b"), 422, "invalid_queue")
 
 
-async def test_a_change_of_limits_counts_at_once_and_is_shown_as_such(site: Site) -> None:
+async def test_a_change_of_limits_takes_effect_at_once_and_is_shown(site: Site) -> None:
     answer = await site.admin.patch(
         "/v1/queues/model", json={"concurrency": 7, "rate": "10/s", "timeout_seconds": 30}
     )
@@ -56,7 +56,7 @@ async def test_a_change_of_limits_counts_at_once_and_is_shown_as_such(site: Site
         ([1], "invalid_option", None),
     ],
 )
-async def test_what_is_wrong_with_an_option_is_named(
+async def test_the_wrong_option_is_named(
     site: Site, body: Any, code: str, field: str | None
 ) -> None:
     refusal = problem(await site.admin.patch("/v1/queues/model", json=body), 422, code)
@@ -73,7 +73,7 @@ async def test_a_paused_queue_starts_nothing_until_it_is_resumed(site: Site) -> 
     resumed = await site.admin.post("/v1/queues/model/resume")
     assert resumed.json()["paused"] is False
     assert await site.work() == 1
-    # Without a body, and twice: as it is.
+    # Without a body, and twice: nothing changes.
     for _ in range(2):
         assert (await site.admin.post("/v1/queues/other/pause")).json()["paused"]
     long = await site.admin.post("/v1/queues/other/pause", json={"reason": "x" * 501})

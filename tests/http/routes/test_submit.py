@@ -23,14 +23,14 @@ def _kinds(site: Site) -> None:
 
 
 async def submit(client: httpx.AsyncClient, kind: str = "mark", **body: Any) -> httpx.Response:
-    """`headers` go where they belong; `payload` is one that the kind takes unless said."""
+    """Submit a job; the default `payload` is a valid one of the kind."""
     headers = body.pop("headers", {})
     body.setdefault("payload", {"answer": "a"})
     return await client.post("/v1/jobs", json={"kind": kind, **body}, headers=headers)
 
 
-async def test_a_submit_answers_the_job_with_its_place(site: Site) -> None:
-    """E1, G9: what is accepted is a job, queued, with place and balance; nothing else is needed."""
+async def test_a_submit_returns_the_job_with_its_position(site: Site) -> None:
+    """E1, G9: the answer is a queued job, with position and balance."""
     answer = await submit(site.app_client, account="u1", metadata={"a": 1}, topic="t")
     assert answer.status_code == 201, answer.text
     job = answer.json()
@@ -44,7 +44,7 @@ async def test_a_submit_answers_the_job_with_its_place(site: Site) -> None:
     assert (shown["status"], shown["result"]) == ("succeeded", {"points": 8})
 
 
-async def test_every_field_of_the_contract_is_taken(
+async def test_every_field_of_the_contract_is_accepted(
     site: Site, conn: asyncpg.Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PENSTOCK_ALLOW_PRIVATE", "1")
@@ -77,7 +77,7 @@ async def test_every_field_of_the_contract_is_taken(
     assert later.json()["status"] == "scheduled"
 
 
-async def test_a_live_twin_is_answered_with_200(site: Site) -> None:
+async def test_a_duplicate_of_a_live_job_is_answered_with_200(site: Site) -> None:
     first = await submit(site.app_client, "twin", payload={"key": "k"})
     again = await submit(site.app_client, "twin", payload={"key": "k"})
     assert (first.status_code, again.status_code) == (201, 200)
@@ -85,8 +85,8 @@ async def test_a_live_twin_is_answered_with_200(site: Site) -> None:
     assert again.json()["deduplicated"] is True
 
 
-async def test_a_repetition_with_its_key_is_the_same_answer(site: Site) -> None:
-    """E1: the same status and id, with the present state, and it says that it is a repetition."""
+async def test_a_repetition_with_its_key_gets_the_same_answer(site: Site) -> None:
+    """E1: the same status and id, with the present state, and marked as a repetition."""
     first = await submit(site.app_client, headers={KEY: "k"})
     await site.work()
     again = await submit(site.app_client, headers={KEY: "k"})
@@ -109,7 +109,7 @@ async def test_a_deduplicated_first_answer_is_replayed_as_200(site: Site) -> Non
         assert answer.headers.get("idempotent-replayed") == replayed
 
 
-async def test_idempotency_keys_are_their_holders(site: Site) -> None:
+async def test_idempotency_keys_belong_to_their_holders(site: Site) -> None:
     """Two customers may choose the same one; two keys of one customer share it."""
     mine, mine_too = await site.account_client("u1"), await site.account_client("u1")
     theirs = await site.account_client("u2")
@@ -119,10 +119,10 @@ async def test_idempotency_keys_are_their_holders(site: Site) -> None:
     assert (await submit(site.admin, headers={KEY: "1"})).json()["id"] != first.json()["id"]
 
 
-async def test_a_twin_of_one_that_is_being_accepted_waits_and_then_says_so(
+async def test_a_repetition_during_the_first_submit_waits_and_is_then_refused(
     site: Site, conn: asyncpg.Connection
 ) -> None:
-    await submit(site.app_client)  # the server runs
+    await submit(site.app_client)  # starts the server
     key = await site.make_key("app")
     client = site.client(key)
     row = await conn.fetchrow("select holder from penstock.find_key($1)", key.split("_")[2])
@@ -140,13 +140,13 @@ async def test_a_twin_of_one_that_is_being_accepted_waits_and_then_says_so(
 
 
 @pytest.mark.parametrize(("bad", "status"), [("", 422), ("x" * 256, 422)])
-async def test_an_odd_idempotency_key_is_refused(site: Site, bad: str, status: int) -> None:
+async def test_an_invalid_idempotency_key_is_refused(site: Site, bad: str, status: int) -> None:
     refused = await submit(site.app_client, headers={KEY: bad})
     assert problem(refused, status, "invalid_job")["field"] == "idempotency_key"
 
 
-async def test_who_cannot_pay_is_told_what_is_missing(site: Site) -> None:
-    """402 with `balance` and `required`; after a grant it passes, and the balance is told."""
+async def test_a_refusal_for_missing_credits_has_the_amounts(site: Site) -> None:
+    """402 with `balance` and `required`; after a grant it is accepted, with the new balance."""
     await site.make_account("u1", credits=1)
     refused = await submit(site.app_client, "priced", payload={}, account="u1")
     refusal = problem(refused, 402, "insufficient_credits")
@@ -158,7 +158,7 @@ async def test_who_cannot_pay_is_told_what_is_missing(site: Site) -> None:
     problem(nobody, 422, "account_required")
 
 
-async def test_too_many_in_an_hour_says_when(site: Site) -> None:
+async def test_a_refusal_of_the_hourly_limit_has_the_next_time(site: Site) -> None:
     site.penstock.plan("few", per_hour=1)
     await site.make_account("u1", plan="few")
     assert (await submit(site.app_client, account="u1")).status_code == 201
@@ -186,7 +186,7 @@ async def test_an_unknown_kind_is_404_and_a_large_payload_413(site: Site) -> Non
         ("mark", {"answer": "a\0b"}, "payload"),
     ],
 )
-async def test_a_wrong_payload_is_refused_by_its_place(
+async def test_a_wrong_payload_is_refused_by_its_path(
     site: Site, kind: str, payload: dict[str, Any], field: str
 ) -> None:
     refusal = problem(await submit(site.app_client, kind, payload=payload), 422, "invalid_payload")
@@ -223,7 +223,7 @@ async def test_a_wrong_payload_is_refused_by_its_place(
         ({"metadata": {"a": "\0"}}, "invalid_job", "metadata"),
         ({"metadata": []}, "invalid_job", "metadata"),
         ({"webhook_url": "http://169.254.169.254/"}, "address_not_allowed", "webhook_url"),
-        # C2: what belongs to us is no field of a body.
+        # C2: internal columns are not fields of a body.
         ({"state": "succeeded"}, "invalid_job", "state"),
         ({"tenant_id": 1}, "invalid_job", "tenant_id"),
         ({"cost": 0}, "invalid_job", "cost"),
@@ -231,7 +231,7 @@ async def test_a_wrong_payload_is_refused_by_its_place(
         ({"status": "failed"}, "invalid_job", "status"),
     ],
 )
-async def test_a_wrong_field_is_refused_by_name(
+async def test_a_wrong_field_is_named_in_the_refusal(
     site: Site, body: dict[str, Any], code: str, field: str
 ) -> None:
     """C2, E14: strict forms, unknown fields too; nothing is stored."""
@@ -258,7 +258,7 @@ async def test_a_wrong_field_is_refused_by_name(
         (b"null", "invalid_job"),
     ],
 )
-async def test_what_is_no_json_of_ours_is_422_and_never_500(
+async def test_invalid_json_is_422_and_never_500(
     site: Site, content: bytes, code: str | None
 ) -> None:
     """E14"""
@@ -269,7 +269,7 @@ async def test_what_is_no_json_of_ours_is_422_and_never_500(
     assert content or "empty" in refusal["detail"]
 
 
-async def test_a_body_of_another_content_type_is_read_all_the_same(site: Site) -> None:
+async def test_a_body_of_another_content_type_is_read_nevertheless(site: Site) -> None:
     taken = await site.app_client.post(
         "/v1/jobs",
         content=b'{"kind": "mark", "payload": {"answer": "a"}}',
@@ -278,7 +278,7 @@ async def test_a_body_of_another_content_type_is_read_all_the_same(site: Site) -
     assert taken.status_code == 201
 
 
-async def test_a_kind_of_another_app_is_judged_by_the_database(site: Site) -> None:
+async def test_a_kind_of_another_app_is_checked_by_the_database(site: Site) -> None:
     await kinds.declare_foreign(site)
     taken = await submit(site.app_client, "foreign", payload={"anything": [1]})
     assert (taken.status_code, taken.json()["queue"]) == (201, "elsewhere")
@@ -286,7 +286,7 @@ async def test_a_kind_of_another_app_is_judged_by_the_database(site: Site) -> No
     assert refused["field"] == "topic"
 
 
-async def test_what_code_computes_is_computed_here(site: Site) -> None:
+async def test_computed_options_are_computed_by_the_server(site: Site) -> None:
     taken = await submit(site.app_client, "computed", payload={"n": 4})
     assert taken.json()["topic"] == "by-4"
     submitted = await submit(site.app_client, "computed", payload={"n": 4}, topic="said")
@@ -304,10 +304,10 @@ async def test_what_code_computes_is_computed_here(site: Site) -> None:
         ("timeout_seconds", 60),
     ],
 )
-async def test_an_accounts_key_may_not_say_what_is_the_operators(
+async def test_an_accounts_key_may_not_set_reserved_fields(
     site: Site, conn: asyncpg.Connection, field: str, value: object
 ) -> None:
-    """G18, C2: even what is their own already; nothing is written."""
+    """G18, C2: not even to their present values; nothing is written."""
     mine = await site.account_client("u1")
     await mine.get("/v1/jobs")
     before = await contents(conn)
@@ -315,11 +315,11 @@ async def test_an_accounts_key_may_not_say_what_is_the_operators(
     refusal = problem(await submit(mine, **body), 403, "not_allowed")
     assert refusal["field"] == field
     after = await contents(conn)
-    del before["penstock.api_key"], after["penstock.api_key"]  # when it was last used
+    del before["penstock.api_key"], after["penstock.api_key"]  # the time of its last use
     assert after == before
 
 
-async def test_an_accounts_job_is_its_own_and_the_payload_says_nothing_else(site: Site) -> None:
+async def test_an_accounts_job_is_its_own_whatever_the_payload_names(site: Site) -> None:
     """G14"""
     line = site.penstock.queues["line"]
 
@@ -342,7 +342,7 @@ async def test_process_keys_and_tokens_submit_nothing(site: Site) -> None:
     problem(await submit(site.anonymous), 401, "unauthorized")
 
 
-async def test_a_split_request_names_all_its_jobs(site: Site) -> None:
+async def test_a_split_request_returns_all_its_jobs(site: Site) -> None:
     line = site.penstock.queues["line"]
 
     @site.penstock.job(queue=line, split=("images", 4))
@@ -356,7 +356,7 @@ async def test_a_split_request_names_all_its_jobs(site: Site) -> None:
     assert batch.json()["total"] == 2
 
 
-async def test_of_50_submits_with_one_key_at_once_one_makes_a_job(
+async def test_of_50_simultaneous_submits_with_one_key_one_creates_a_job(
     site: Site, conn: asyncpg.Connection
 ) -> None:
     """E1: a double click, a proxy that repeats."""
@@ -369,7 +369,7 @@ async def test_of_50_submits_with_one_key_at_once_one_makes_a_job(
     assert await conn.fetchval("select count(*) from penstock.job") == 1
 
 
-async def test_resting_workers_hear_of_a_submit(site: Site, conn: asyncpg.Connection) -> None:
+async def test_idle_workers_are_notified_of_a_submit(site: Site, conn: asyncpg.Connection) -> None:
     await kinds.declare_foreign(site)
     heard: list[str] = []
     await conn.add_listener("penstock_job", lambda *notified: heard.append(notified[3]))
@@ -381,7 +381,7 @@ async def test_resting_workers_hear_of_a_submit(site: Site, conn: asyncpg.Connec
             await conn.fetchval("select 1")
             return queue in heard
 
-        await eventually(notified, f"workers of {queue} are told")
+        await eventually(notified, f"workers of {queue} are notified")
 
 
 async def test_a_webhook_address_is_kept_with_a_new_job_only(

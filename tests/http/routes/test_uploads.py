@@ -1,4 +1,4 @@
-"""Files over HTTP: bounded, told by content, for their owner only, and never alive in a browser."""
+"""Uploads over HTTP: limited, typed by content, for their owner only, never run by a browser."""
 
 import hashlib
 import io
@@ -33,7 +33,7 @@ def zipped(**entries: bytes) -> bytes:
 
 
 async def test_a_file_is_kept_and_comes_back_as_a_download(site: Site) -> None:
-    """E2: by content and size, in pieces."""
+    """E2: with type and size, in pieces."""
     content = PNG + bytes(range(256)) * 4_000
     sent = await send(site.app_client, content, account="u1")
     assert (sent.status_code, set(sent.json())) == (201, {"id", "content_type", "size"})
@@ -73,7 +73,10 @@ async def test_a_file_is_kept_and_comes_back_as_a_download(site: Site) -> None:
     [
         (PNG, "image/png"),
         (b"\xff\xd8\xff\xe0\0\x10JFIF", "image/jpeg"),
-        (b"GIF89a<script>alert(1)</script>", "image/gif"),  # a polyglot stays a picture
+        (
+            b"GIF89a<script>alert(1)</script>",
+            "image/gif",
+        ),  # a file that is also HTML stays a picture
         (b"RIFF\x10\0\0\0WEBPVP8 ", "image/webp"),
         (b"RIFF\x10\0\0\0WAVEfmt ", "audio/wav"),
         (b"\0\0\0\x1cftypavif\0\0\0\0", "image/avif"),
@@ -98,11 +101,11 @@ async def test_a_file_is_kept_and_comes_back_as_a_download(site: Site) -> None:
         (b"MZ\x90\0\x03\0", "application/octet-stream"),
         (b"\xff\xfe\0\0", "application/octet-stream"),
         (b"text with a \x00 in it", "application/octet-stream"),
-        (("a" * 4_095 + "é").encode(), "text/plain"),  # cut inside of a character
+        (("a" * 4_095 + "é").encode(), "text/plain"),  # cut inside a character
     ],
 )
-async def test_the_type_is_told_by_the_content(site: Site, content: bytes, found: str) -> None:
-    """E2, C12: the name and what the client declares are not believed."""
+async def test_the_type_comes_from_the_content(site: Site, content: bytes, found: str) -> None:
+    """E2, C12: the name and the declared type are not trusted."""
     sent = await site.app_client.post(
         "/v1/uploads", files={"file": ("x.html", content, "text/html")}
     )
@@ -113,15 +116,15 @@ async def test_the_type_is_told_by_the_content(site: Site, content: bytes, found
     assert got.headers["content-disposition"].startswith("attachment")
 
 
-async def test_what_a_job_calls_html_is_not_served_as_such(site: Site) -> None:
+async def test_a_file_that_a_job_calls_html_is_not_served_as_html(site: Site) -> None:
     """C12"""
     kept = await site.engine.uploads.create(io.BytesIO(SVG), "image/svg+xml", account=None)
     got = await site.admin.get(f"/v1/uploads/{kept.id}")
     assert got.headers["content-type"] == "application/octet-stream"
 
 
-async def test_a_bomb_is_not_unpacked_and_a_name_leads_nowhere(site: Site) -> None:
-    """C12: a zip of many megabytes of zeros is what it weighs; a path in a name is not used."""
+async def test_an_archive_bomb_is_not_unpacked_and_a_path_in_a_name_is_ignored(site: Site) -> None:
+    """C12: a zip of many megabytes of zeros counts with its compressed size."""
     file = io.BytesIO()
     with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as archive:
         archive.writestr("0", bytes(30 * 1024 * 1024))
@@ -132,7 +135,7 @@ async def test_a_bomb_is_not_unpacked_and_a_name_leads_nowhere(site: Site) -> No
 
 
 async def test_size_and_quota(site: Site, conn: asyncpg.Connection) -> None:
-    """E2: a file may be so large, and the files of one account together."""
+    """E2: the size of a file is limited, and that of all files of one account."""
     await conn.execute(
         "update penstock.setting set upload_max_bytes = 1000, upload_quota_bytes = 2500"
     )
@@ -153,7 +156,7 @@ async def test_size_and_quota(site: Site, conn: asyncpg.Connection) -> None:
     assert parts == sum(row["size"] for row in kept)
 
 
-async def test_odd_forms_are_refused(site: Site, conn: asyncpg.Connection) -> None:
+async def test_invalid_forms_are_refused(site: Site, conn: asyncpg.Connection) -> None:
     client = site.app_client
     problem(await send(client, b""), 422, "empty_upload")
     problem(await client.post("/v1/uploads", json={"file": "x"}), 415, "unsupported_media_type")
@@ -197,7 +200,7 @@ async def test_odd_forms_are_refused(site: Site, conn: asyncpg.Connection) -> No
 
 
 async def test_only_the_owner_sees_a_file(site: Site) -> None:
-    """E2: a foreign id and one that is not there answer the same."""
+    """E2: another account's id and an unknown one get the same answer."""
     one, two = await site.account_client("u1"), await site.account_client("u2")
     sent = (await send(one, PNG)).json()
     problem(await send(one, PNG, account="u2"), 403, "not_allowed")
@@ -243,7 +246,7 @@ async def test_a_job_reads_and_makes_files(site: Site) -> None:
 async def test_a_payload_may_refer_to_files_of_its_account_only(
     site: Site, conn: asyncpg.Connection
 ) -> None:
-    """E2: checked at submit, over HTTP and in Python, with the place."""
+    """E2: checked at submit, over HTTP and in Python; the refusal names the path."""
     app = site.penstock
     queue = app.queue("pictures")
 
@@ -263,7 +266,7 @@ async def test_a_payload_may_refer_to_files_of_its_account_only(
     refusal = problem(await submit(one, sent, "nonsense"), 422, "unknown_upload")
     assert refusal["field"] == "payload.pictures.1"
     problem(await submit(one, sent, str(uuid.uuid4())), 422, "unknown_upload")
-    problem(await submit(site.app_client, sent), 422, "unknown_upload")  # of no account
+    problem(await submit(site.app_client, sent), 422, "unknown_upload")  # without an account
     assert await conn.fetchval("select count(*) from penstock.job") == 0
     assert (await submit(one, sent)).status_code == 201
     assert (await submit(site.app_client, sent, account="u1")).status_code == 201
@@ -277,10 +280,10 @@ async def test_a_payload_may_refer_to_files_of_its_account_only(
 
 
 @pytest.mark.parametrize("path", ["/v1/uploads", "/v1/callbacks", "/v1/jobs"])
-async def test_a_client_that_falls_silent_is_not_waited_for(
+async def test_a_client_that_stops_sending_is_disconnected(
     site: Site, monkeypatch: pytest.MonkeyPatch, path: str
 ) -> None:
-    """C12, C18: nobody holds a place by sending nothing."""
+    """C12, C18: nobody occupies a connection by sending nothing."""
     monkeypatch.setattr("penstock.http.routing.PROGRESS_SECONDS", 0.05)
     parts = [b'--b\r\nContent-Disposition: form-data; name="file"; filename="a"\r\n\r\nx']
     headers = {"content-type": "multipart/form-data; boundary=b"}
@@ -289,8 +292,8 @@ async def test_a_client_that_falls_silent_is_not_waited_for(
     assert call.status == 408
 
 
-async def test_a_token_of_the_account_opens_its_files(site: Site) -> None:
-    """E2: in a browser; one of a job or a topic does not."""
+async def test_a_token_of_the_account_gives_access_to_its_files(site: Site) -> None:
+    """E2: in a browser; a token of a job or a topic does not."""
     client = await site.account_client("u1")
     sent = (await send(client, PNG)).json()["id"]
 

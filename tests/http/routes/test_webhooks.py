@@ -1,4 +1,4 @@
-"""Messages about ended jobs over HTTP: looked at, and sent once more."""
+"""Webhooks over HTTP: list the messages about finished jobs, and send one again."""
 
 from typing import Any
 from uuid import UUID, uuid4
@@ -15,7 +15,7 @@ THEIRS = "https://caller.example.com/told/another-secret?job=1"
 
 @pytest.fixture
 async def finished(site: Site, conn: asyncpg.Connection) -> Site:
-    """Jobs of two accounts have ended, and somebody is to be told."""
+    """Finished jobs of two accounts, with pending webhooks."""
     queue = site.penstock.queue("q")
 
     @site.penstock.job(queue=queue, name="f", webhook=MINE)
@@ -64,14 +64,14 @@ async def test_pages(finished: Site) -> None:
 
 
 @pytest.mark.parametrize("query", ["?limit=0", "?limit=1001", "?status=odd", "?job=x", "?cursor=x"])
-async def test_odd_filters_are_refused(finished: Site, query: str) -> None:
+async def test_invalid_filters_are_refused(finished: Site, query: str) -> None:
     response = await finished.admin.get(f"/v1/webhooks{query}")
     assert response.status_code == 422
     assert response.json()["field"] == query[1:].split("=", maxsplit=1)[0]
 
 
 async def test_an_account_sees_its_own(finished: Site) -> None:
-    """G14: not the operator's addresses, not another's, and of its own no path."""
+    """G14: not the operator's addresses, nor other accounts'; its own without the path."""
     mine = await finished.account_client("u1")
     [one] = await items(mine)
     assert (one["account"], one["url"]) == ("u1", "https://caller.example.com")
@@ -87,7 +87,7 @@ async def test_an_account_sees_its_own(finished: Site) -> None:
     assert await items(mine, f"?job={job}") == []
 
 
-async def test_once_more(finished: Site, conn: asyncpg.Connection) -> None:
+async def test_a_webhook_is_sent_again(finished: Site, conn: asyncpg.Connection) -> None:
     first = (await items(finished.admin))[0]
     await conn.execute(
         "update penstock.delivery set delivered_at = penstock.clock(), next_at = null"
@@ -100,7 +100,7 @@ async def test_once_more(finished: Site, conn: asyncpg.Connection) -> None:
     assert (response.json()["status"], response.json()["delivered_at"]) == ("pending", None)
 
 
-async def test_others_are_not_let_in(finished: Site) -> None:
+async def test_other_callers_are_refused(finished: Site) -> None:
     problem(await finished.anonymous.get("/v1/webhooks"), 401, "unauthorized")
     driver = finished.client(await finished.make_key("process"))
     problem(await driver.get("/v1/webhooks"), 403, "not_allowed")
@@ -108,7 +108,7 @@ async def test_others_are_not_let_in(finished: Site) -> None:
 
 
 @pytest.mark.parametrize("url", ["http://example.org/", "https://127.0.0.1/x", "https://10.0.0.1/"])
-async def test_a_submit_with_an_address_inside_is_refused(finished: Site, url: str) -> None:
+async def test_a_submit_with_a_private_address_is_refused(finished: Site, url: str) -> None:
     """C5"""
     body = {"kind": "f", "payload": {}, "webhook_url": url}
     for response in (

@@ -1,4 +1,4 @@
-"""The document says all there is: every route, who may call it, and what it answers."""
+"""The OpenAPI document is complete: every route, its callers and its answers."""
 
 import json
 import re
@@ -29,7 +29,7 @@ POST /v1/accounts/{}/credits · POST /v1/accounts/{}/deduct · POST /v1/accounts
 GET /v1/accounts/{}/ledger · POST /v1/uploads · GET /v1/uploads/{} · GET /v1/admin/status ·
 GET /v1/admin/metrics · GET /healthz · GET /readyz · GET /metrics · POST /v1/tokens
 """
-# Nobody needs a key for these, or they have their own way to prove themselves.
+# These need no key, or have their own authentication.
 OPEN = {"/healthz", "/readyz", "/v1/callbacks", "/v1/callbacks/{job_id}"}
 
 
@@ -68,13 +68,13 @@ def test_every_route_has_one_entry(site: Site) -> None:
     assert len(found) == len(set(found))
 
 
-async def test_a_mounted_document_says_where_it_is(site: Site) -> None:
+async def test_a_mounted_document_names_its_base_path(site: Site) -> None:
     mounted = await site.client(None, prefix="/tools/queue").get("/openapi.json")
     assert mounted.json()["servers"] == [{"url": "/tools/queue"}]
     assert "servers" not in (await site.anonymous.get("/openapi.json")).json()
 
 
-def test_every_operation_says_who_may_call_it_and_how_it_refuses(
+def test_every_operation_documents_its_callers_and_refusals(
     document: dict[str, Any],
 ) -> None:
     seen = set()
@@ -90,14 +90,14 @@ def test_every_operation_says_who_may_call_it_and_how_it_refuses(
         assert any(status.startswith("2") for status in responses), where
         for status, response in responses.items():
             if status == "416":
-                continue  # a range has no more to say
+                continue  # ranges have no schema
             if status[0] in "45":
                 assert response["content"][MEDIA_TYPE]["schema"]["$ref"].endswith("/Problem"), where
             elif status not in ("204", "206", "304"):
                 assert response.get("content"), f"{where} {status}"
 
 
-def test_every_reference_leads_somewhere(document: dict[str, Any]) -> None:
+def test_every_reference_resolves(document: dict[str, Any]) -> None:
     schemas = document["components"]["schemas"]
     wanted = set(re.findall(r'"#/components/schemas/([^"]+)"', json.dumps(document)))
     assert wanted <= set(schemas), wanted - set(schemas)
@@ -115,14 +115,14 @@ def test_every_reference_leads_somewhere(document: dict[str, Any]) -> None:
         answers.SubmittedJob,
     ],
 )
-def test_examples_are_what_they_are_examples_of(model: type[BaseModel]) -> None:
+def test_examples_match_their_schemas(model: type[BaseModel]) -> None:
     examples = model.model_json_schema()["examples"]
     assert examples
     for one in examples:
         model.model_validate_json(json.dumps(one))
 
 
-async def test_the_first_example_is_taken(site: Site) -> None:
+async def test_the_first_example_is_accepted(site: Site) -> None:
     kinds.declare(site)
     [example] = forms.SubmitJob.model_json_schema()["examples"]
     line = site.penstock.queues["line"]
@@ -135,7 +135,9 @@ async def test_the_first_example_is_taken(site: Site) -> None:
     assert answer.status_code == 201, answer.text
 
 
-async def test_the_page_shows_all_and_loads_nothing(site: Site, document: dict[str, Any]) -> None:
+async def test_the_page_shows_everything_and_loads_nothing(
+    site: Site, document: dict[str, Any]
+) -> None:
     page: httpx.Response = await site.anonymous.get("/docs")
     assert page.headers["content-type"].startswith("text/html")
     assert "default-src 'none'" in page.headers["content-security-policy"]

@@ -299,7 +299,7 @@ def unknown_caller(*, late: bool = False) -> Unauthorized:
         return Unauthorized(
             "the signature's timestamp is too old, or in the future",
             code="unauthorized",
-            hint="Sign each message when it is sent, and set the clocks of both machines: they may"
+            hint="Sign each message when it is sent, and set both clocks: they may"
             f" differ by {signature.TOLERANCE_SECONDS} s.",
         )
     return Unauthorized(
