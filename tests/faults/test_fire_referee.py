@@ -107,12 +107,12 @@ def of(name: str) -> str:
 
 
 def payload(name: str, **fields: Any) -> str:
-    return f"{ENDED} set payload = payload || '{json.dumps(fields)}' where {of(name)}"
+    return f"{FINISHED} set payload = payload || '{json.dumps(fields)}' where {of(name)}"
 
 
 def failed(name: str, cls: str, reason: str | None = None) -> str:
     error = json.dumps({"class": cls, "message": "it failed", "reason": reason})
-    return f"{ENDED} set status = 'failed', error = '{error}' where {of(name)}"
+    return f"{FINISHED} set status = 'failed', error = '{error}' where {of(name)}"
 
 
 def blocked(job: str, *, worker: str = "w1", seconds: float = 8, ago: float = 0) -> Spoil:
@@ -130,7 +130,7 @@ def blocked(job: str, *, worker: str = "w1", seconds: float = 8, ago: float = 0)
     return spoil
 
 
-ENDED = "update penstock.finished"
+FINISHED = "update penstock.finished"
 FINISHED = f"penstock.finished where {of('o1')}"
 LIVE = "select penstock.submit_job('quick', '{\"tag\": \"d2\"}')"
 UNTOLD = f"""
@@ -166,7 +166,7 @@ CHARGED_WHOLLY = """
 alter table penstock.resolution disable trigger user;
 update penstock.resolution set charged = 6, refunded = 0
 """
-TOLD_TWICE = """
+CALLED_TWICE = """
 alter table public.fire_done drop constraint fire_done_pkey;
 insert into public.fire_done select * from public.fire_done
 """
@@ -184,15 +184,15 @@ SPOILT: dict[str, list[tuple[str, str | Spoil | tuple[str, Spoil]]]] = {
         ("was rolled_back and has jobs", entry(Ack, tag("o1"), to(fate="rolled_back"))),
         ("was used by 2 requests", entry(Ack, tag("o1"), twice)),
         ("and is not there", entry(Ack, tag("r1"), to(fate="accepted", job="x"))),
-        ("nobody has asked for it", entry(Ack, tag("o1"), gone)),
+        ("no client has requested it", entry(Ack, tag("o1"), gone)),
         ("was accepted once and has 2 jobs", payload("o1", tag="o2")),
         ("was asked for once and has 2 jobs", payload("o1", tag="d1")),
-        ("that nobody was told of", entry(Ack, is_retry, gone)),
+        ("that no client knows of", entry(Ack, is_retry, gone)),
         ("are not there", entry(Ack, is_retry, more(job="x"))),
     ],
-    "2 ended": [
-        ("queued at attempt 0) has not ended", LIVE),
-        ("were not told to on_finish", UNTOLD),
+    "2 finished": [
+        ("queued at attempt 0) has not finished", LIVE),
+        ("on_finish callbacks have not run", UNTOLD),
     ],
     "3 once": [
         ("was started 2 times", entry(Act, tag("o1", "start"), twice)),
@@ -200,8 +200,11 @@ SPOILT: dict[str, list[tuple[str, str | Spoil | tuple[str, Spoil]]]] = {
         ("that no handler saw", entry(Act, tag("o1", "start"), gone)),
         ("has attempts [1, 2]", ONE_MORE),
         ("has attempts [2]", "delete from penstock.attempt"),
-        ("was ended by attempts [1, 2]", TWO_ENDS),
-        ("result of another start", f"{ENDED} set result = '{{\"attempt\": 1}}' where {of('a1')}"),
+        ("was finished by attempts [1, 2]", TWO_ENDS),
+        (
+            "result of another attempt",
+            f"{FINISHED} set result = '{{\"attempt\": 1}}' where {of('a1')}",
+        ),
         ("has 2 rows", TWO_ROWS),
     ],
     "4 blameless": [
@@ -213,11 +216,11 @@ SPOILT: dict[str, list[tuple[str, str | Spoil | tuple[str, Spoil]]]] = {
         ("attempt 1 was lost in fine weather", FINE_WEATHER),
     ],
     "5 calls": [
-        ("by a start that was not", entry(Act, tag("a1", "start"), gone)),
-        ("by a start that was not", entry(Call, every, more(model=model_name("a1", 7)))),
-        ("by a start that was not", entry(Call, every, more(model=model_name("x", 1)))),
-        ("by a start that was not", entry(Call, every, to(at=1.0))),
-        ("was asked 2 times", entry(Call, every, twice)),
+        ("by an unknown attempt", entry(Act, tag("a1", "start"), gone)),
+        ("by an unknown attempt", entry(Call, every, more(model=model_name("a1", 7)))),
+        ("by an unknown attempt", entry(Call, every, more(model=model_name("x", 1)))),
+        ("by an unknown attempt", entry(Call, every, to(at=1.0))),
+        ("was called 2 times", entry(Call, every, twice)),
         ("without a whole answer", entry(Call, every, gone)),
         ("without a whole answer", entry(Call, every, to(gone=True))),
         ("without a whole answer", entry(Call, every, to(status=500))),
@@ -226,14 +229,14 @@ SPOILT: dict[str, list[tuple[str, str | Spoil | tuple[str, Spoil]]]] = {
     "6 webhooks": [
         ("none was left to be sent", NO_DELIVERY),
         ("id that is of no delivery", entry(Message, every, to(id="x"))),
-        ("nobody has taken it", entry(Message, has("answered", 200), gone)),
-        ("nobody has taken it", entry(Message, has("answered", 200), to(answered="hang"))),
+        ("was not received", entry(Message, has("answered", 200), gone)),
+        ("was not received", entry(Message, has("answered", 200), to(answered="hang"))),
         ("wrong signature", entry(Message, every, to(signature=False))),
         ("under the id of another", entry(Message, every, to(job="x"))),
         ("under the id of another", entry(Message, every, to(event="job.failed"))),
         ("before the end", entry(Message, every, to(at=1.0))),
         ("not delivered", "update penstock.delivery set delivered_at = null"),
-        ("tells of another end", "update penstock.delivery set event = 'job.failed'"),
+        ("reports another outcome", "update penstock.delivery set event = 'job.failed'"),
     ],
     "7 books": [
         ("account u1", "update penstock.account set balance = balance + 1 where name = 'u1'"),
@@ -248,11 +251,14 @@ SPOILT: dict[str, list[tuple[str, str | Spoil | tuple[str, Spoil]]]] = {
         ("0 snapshots were sound", entry(Sample, every, to(word="away"))),
     ],
     "9 on_finish": [
-        ("was not told to on_finish", "delete from public.fire_done"),
-        ("none of its own", "insert into public.fire_done values (gen_random_uuid(), 1)"),
-        ("was told of attempt 2", "update public.fire_done set attempt = 2"),
-        ("written by no on_finish", entry(Act, tag("p1", "hook"), gone)),
-        ("told to on_finish 2 times", TOLD_TWICE),
+        ("on_finish did not run", "delete from public.fire_done"),
+        (
+            "not a finished job of its kind",
+            "insert into public.fire_done values (gen_random_uuid(), 1)",
+        ),
+        ("on_finish got attempt 2", "update public.fire_done set attempt = 2"),
+        ("written by no on_finish", entry(Act, tag("p1", "on_finish"), gone)),
+        ("on_finish ran 2 times", CALLED_TWICE),
     ],
     "10 invariants": [
         ("check() found", "update penstock.gate set running = 1"),

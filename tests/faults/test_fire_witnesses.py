@@ -35,7 +35,7 @@ async def test_the_sampler_notes_once_what_stands_still(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Not at the first look: it may be about to move."""
-    monkeypatch.setattr("fire.sampler.LOOK_SECONDS", 0.0)
+    monkeypatch.setattr("fire.sampler.POLL_SECONDS", 0.0)
     monkeypatch.setattr("fire.sampler.STUCK_SECONDS", 0.2)
     log = Log(tmp_path)
     sampler = Sampler(database, log)
@@ -43,15 +43,15 @@ async def test_the_sampler_notes_once_what_stands_still(
     worker = await standing(conn)
     job = await factory.submit(conn)
     await accept(conn, clock, worker, 30)
-    await sampler.look()
+    await sampler.sample()
     assert sampler.seen["stuck"] == 0
 
     async def noted() -> bool:
-        await sampler.look()
+        await sampler.sample()
         return sampler.seen["stuck"] == 1
 
     await eventually(noted, "it is noted")
-    await sampler.look()
+    await sampler.sample()
     sampler.close()
     log.close()
     [sample] = [one for one in Sample.read(tmp_path) if one.word == "stuck"]
@@ -80,11 +80,11 @@ async def test_the_sampler_notes_what_is_beyond_a_limit(
     for _ in range(2):
         await factory.submit(conn)
     await factory.claim(conn, worker, limit=2)
-    await sampler.look()
+    await sampler.sample()
     await conn.execute("select penstock.declare_queue('q', '{\"concurrency\": 1}')")
-    await sampler.look()
+    await sampler.sample()
     await conn.execute("update penstock.job set started_at = penstock.clock()")
-    await sampler.look()
+    await sampler.sample()
     sampler.close()
     log.close()
     samples = Sample.read(tmp_path)
@@ -96,7 +96,7 @@ async def test_the_sampler_waits_for_a_server_that_is_away(tmp_path: Path) -> No
     """R-F5"""
     log = Log(tmp_path)
     sampler = Sampler(f"postgresql://nobody@127.0.0.1:{free_port()}/none", log)
-    await sampler.look()
+    await sampler.sample()
     log.close()
     assert [sample.word for sample in Sample.read(tmp_path)] == ["away"]
 
