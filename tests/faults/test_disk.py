@@ -1,4 +1,4 @@
-"""R-F9, R-F9b: disks that are full, slow or broken, under a server that says "committed"."""
+"""R-F9, R-F9b: disks that are full, slow or broken, under a server that reports commits."""
 
 import asyncio
 import time
@@ -27,11 +27,11 @@ from support.shapes import Scale
 from support.waiting import eventually
 
 BACK_SECONDS = 10
-# Beside other tests; a server replays its log first, and that takes the processor.
+# Beside other tests: a server first replays its WAL, which needs the processor.
 BUSY_SECONDS = 40
 SLOW_SECONDS = 0.5
 HANG_SECONDS = 8
-# Room that is left for a while on a disk that was full: some calls pass, some do not.
+# A little free space on a full disk: some calls succeed, some do not.
 CRUMBS = 200_000
 
 pytestmark = pytest.mark.timeout(300)
@@ -43,7 +43,7 @@ def tools() -> None:
 
 
 class Told:
-    """What clients were answered, while they went on submitting."""
+    """The answers to clients that kept submitting."""
 
     def __init__(self) -> None:
         self.statuses: Counter[int] = Counter()
@@ -64,7 +64,7 @@ class Told:
 
 
 async def submit_on(on: Ground, told: Told, seconds: float) -> None:
-    """A client that goes on whatever it is told, each time with a new key."""
+    """A client that submits again after any answer, each time with a new key."""
     ends = time.monotonic() + seconds
     async with on.client() as client:
         while time.monotonic() < ends:
@@ -78,7 +78,7 @@ async def submit_on(on: Ground, told: Told, seconds: float) -> None:
 
 
 async def back(on: Ground, *, seconds: float = BUSY_SECONDS) -> float:
-    """A submit is taken again and its job has run; after how many seconds that was."""
+    """Wait until a submit succeeds again and its job has run; return after how many seconds."""
     begun = time.monotonic()
     async with on.client() as client:
         job = await on.insist(client, uuid.uuid4().hex, within=seconds)
@@ -94,7 +94,7 @@ async def back(on: Ground, *, seconds: float = BUSY_SECONDS) -> float:
 
 
 async def test_a_full_disk_refuses_and_comes_back(tmp_path: Path, scale: Scale) -> None:
-    """R-F9b: 503 and why, for jobs and uploads; no answered one is lost; back without hands."""
+    """R-F9b: 503 with the reason, for jobs and uploads; no acknowledged one is lost; recovery."""
     async with ground(tmp_path, disks={"base": 80}, settings={"autovacuum": "off"}) as on:
         await on.api.start()
         workers = [await on.crew.start(name) for name in ("one", "two")]
@@ -120,7 +120,7 @@ async def test_a_full_disk_refuses_and_comes_back(tmp_path: Path, scale: Scale) 
 async def test_a_full_disk_of_the_log_stops_the_server_and_loses_nothing(
     tmp_path: Path, scale: Scale
 ) -> None:
-    """R-F9b: Postgres ends itself; its supervisor starts it again, and all is back with room."""
+    """R-F9b: Postgres stops; its supervisor restarts it, and all works when there is space."""
     async with ground(
         tmp_path,
         disks={"pg_wal": 64},
@@ -148,7 +148,7 @@ async def test_a_full_disk_of_the_log_stops_the_server_and_loses_nothing(
 
 
 async def _write_log(on: Ground) -> None:
-    """More log than there is room for, until the server has ended of it."""
+    """Write more WAL than there is space for, until the server stops."""
     with suppress(Exception):
         conn = await on.fresh()
         await conn.execute("create table if not exists ballast (pad text)")
@@ -160,7 +160,7 @@ async def _write_log(on: Ground) -> None:
 
 
 async def test_a_slow_disk_answers_late_and_never_early(tmp_path: Path, scale: Scale) -> None:
-    """R-F9: no job is answered for before its commit is on the disk; then the queue drains."""
+    """R-F9: no job is acknowledged before its commit is on disk; then the queue drains."""
     async with ground(tmp_path, settings={"wal_sync_method": "fdatasync"}) as on:
         await on.api.start()
         await on.crew.start("one")
@@ -179,7 +179,7 @@ async def test_a_slow_disk_answers_late_and_never_early(tmp_path: Path, scale: S
 
 
 async def test_workers_hear_of_a_job_before_the_disk_and_nobody_else_does(tmp_path: Path) -> None:
-    """R-F9: its caller, who repeats it, and the handler have to wait; then the server dies."""
+    """R-F9: the caller that repeats its submit, and the handler, must wait; then the server dies."""
     job = NewJob(kind="nap", payload={"seconds": 0.0})
     async with ground(tmp_path, settings={"wal_sync_method": "fdatasync"}) as on:
         await on.crew.start("one")
@@ -211,7 +211,7 @@ async def test_workers_hear_of_a_job_before_the_disk_and_nobody_else_does(tmp_pa
 
 
 async def _wait(on: Ground, n: int) -> bool:
-    """Whether so many wait for the disk."""
+    """Return whether so many sessions wait for the disk."""
     waiting = await on.conn.fetchval(
         "select count(*) from pg_stat_activity where wait_event ilike 'wal%'"
         " and query ~ 'submit_waking|submit_one|claim_jobs'"
@@ -226,7 +226,7 @@ async def _is_there(on: Ground, hints: list[object]) -> bool:
 async def test_a_broken_disk_loses_nothing_that_was_answered_for(
     tmp_path: Path, scale: Scale
 ) -> None:
-    """R-F9: Postgres does not trust a disk that has failed once: it ends itself, and recovers."""
+    """R-F9: Postgres does not trust a disk that has failed once: it stops, and recovers."""
     async with ground(tmp_path, settings={"wal_sync_method": "fdatasync"}) as on:
         await on.api.start()
         await on.crew.start("one")
@@ -253,7 +253,7 @@ async def _panicked(on: Ground) -> bool:
 
 @pytest.mark.faults
 async def test_a_disk_that_hangs_is_told_in_time_and_the_key_stays_good(tmp_path: Path) -> None:
-    """R-F9: at the API's deadline a 503; the commit arrives later, and its key finds the job."""
+    """R-F9: 503 at the API's deadline; the commit succeeds later, and the key returns the job."""
     async with ground(tmp_path, settings={"wal_sync_method": "fdatasync"}) as on:
         await on.api.start()
         await on.crew.start("one")
@@ -266,7 +266,7 @@ async def test_a_disk_that_hangs_is_told_in_time_and_the_key_stays_good(tmp_path
                 took = time.monotonic() - begun
                 assert (answer.status_code, answer.json()["code"]) == (503, "unavailable")
                 assert took < ANSWER_SECONDS + BACK_SECONDS
-                print(f"a disk that hangs: told after {took:.2f} s")
+                print(f"a disk that hangs: answer after {took:.2f} s")
             await on.insist(client, "hangs", within=60)
         await on.drained(seconds=60)
         assert await _count(on) == 2

@@ -1,4 +1,4 @@
-"""The referee of the campaign cries out at whatever is wrong with a run, and at nothing else."""
+"""The referee of the campaign reports every fault of a run, and nothing else."""
 
 import json
 import shutil
@@ -43,7 +43,7 @@ async def judged(folder: Path, conn: asyncpg.Connection) -> Verdict:
 
 
 def entry(kind: type[Entry], which: Change, change: Change) -> Spoil:
-    """Lines of which `which` is true are replaced by those that `change` makes of them."""
+    """Replace the lines for which `which` is true by the results of `change`."""
 
     def spoil(folder: Path) -> None:
         lines = kind.read(folder)
@@ -107,16 +107,16 @@ def of(name: str) -> str:
 
 
 def payload(name: str, **fields: Any) -> str:
-    return f"{FINISHED} set payload = payload || '{json.dumps(fields)}' where {of(name)}"
+    return f"{UPDATE_FINISHED} set payload = payload || '{json.dumps(fields)}' where {of(name)}"
 
 
 def failed(name: str, cls: str, reason: str | None = None) -> str:
     error = json.dumps({"class": cls, "message": "it failed", "reason": reason})
-    return f"{FINISHED} set status = 'failed', error = '{error}' where {of(name)}"
+    return f"{UPDATE_FINISHED} set status = 'failed', error = '{error}' where {of(name)}"
 
 
 def blocked(job: str, *, worker: str = "w1", seconds: float = 8, ago: float = 0) -> Spoil:
-    """Noted by a handler in the loop: from before attempt 1 of f1 ended until after it."""
+    """A block of the loop: from before attempt 1 of f1 was settled until after it."""
 
     def spoil(folder: Path) -> None:
         [end] = [act for act in Act.read(folder) if act.tag == "f1" and act.attempt == 1][:1]
@@ -130,7 +130,7 @@ def blocked(job: str, *, worker: str = "w1", seconds: float = 8, ago: float = 0)
     return spoil
 
 
-FINISHED = "update penstock.finished"
+UPDATE_FINISHED = "update penstock.finished"
 FINISHED = f"penstock.finished where {of('o1')}"
 LIVE = "select penstock.submit_job('quick', '{\"tag\": \"d2\"}')"
 UNTOLD = f"""
@@ -175,7 +175,7 @@ OVER_TIME = failed("f1", "timeout") + " and retry_of is null"
 ODD_OVER_TIME = f"update penstock.kind set name = 'odd' where name = 'quick'; {OVER_TIME}"
 TRACEBACK = "Traceback (most recent call last):\n  File x\nKeyError: 'x'"
 
-# What each rule says, and what is spoilt: a statement, or lines of a witness.
+# The message of each rule, and the damage: a statement, or changed lines of a witness.
 SPOILT: dict[str, list[tuple[str, str | Spoil | tuple[str, Spoil]]]] = {
     "1 accepted": [
         ("was accepted and is not there", f"delete from {FINISHED}"),
@@ -197,13 +197,13 @@ SPOILT: dict[str, list[tuple[str, str | Spoil | tuple[str, Spoil]]]] = {
     "3 once": [
         ("was started 2 times", entry(Act, tag("o1", "start"), twice)),
         ("is in no history", entry(Act, tag("o1", "start"), more(attempt=2))),
-        ("that no handler saw", entry(Act, tag("o1", "start"), gone)),
+        ("that no handler began", entry(Act, tag("o1", "start"), gone)),
         ("has attempts [1, 2]", ONE_MORE),
         ("has attempts [2]", "delete from penstock.attempt"),
         ("was finished by attempts [1, 2]", TWO_ENDS),
         (
             "result of another attempt",
-            f"{FINISHED} set result = '{{\"attempt\": 1}}' where {of('a1')}",
+            f"{UPDATE_FINISHED} set result = '{{\"attempt\": 1}}' where {of('a1')}",
         ),
         ("has 2 rows", TWO_ROWS),
     ],
@@ -294,21 +294,21 @@ SPOILT: dict[str, list[tuple[str, str | Spoil | tuple[str, Spoil]]]] = {
     ],
 }
 
-# What looks like a breach of a rule and is none.
+# Records that resemble a breach of a rule and are none.
 INNOCENT: list[tuple[str, Spoil]] = [
-    # The one that blocks is over its time like any other.
+    # The blocking job times out like any other.
     (OVER_TIME, blocked("itself")),
-    # A loop that stood still for a moment; that of another worker; before the attempt.
+    # A short block; a block of another worker; a block before the attempt.
     (OVER_TIME, blocked("other", seconds=1.0)),
     (OVER_TIME, blocked("other", worker="w2")),
     (OVER_TIME, blocked("other", ago=600)),
-    # A failure of its own.
+    # A failure for its own reason.
     (OVER_TIME.replace("timeout", "bug"), blocked("other")),
 ]
 
 
 async def test_a_sound_run_is_left_alone(small: Small, conn: asyncpg.Connection) -> None:
-    """A second start beside a lost one, a webhook that came twice, and doubts are no breach."""
+    """A second attempt beside a lost one, a repeated webhook, and doubts are no breach."""
     verdict = await judged(small.folder, conn)
     assert verdict.breaches == {}
     counts = verdict.figures["counts"]
@@ -359,7 +359,7 @@ async def test_who_blocked_a_loop_pays_and_others_pay_for_what_is_their_own(
 async def test_a_start_that_was_taken_from_its_worker_may_go_on(
     small: Small, conn: asyncpg.Connection
 ) -> None:
-    """R-F2: from then on it is not the queue that let it run beside the next one."""
+    """R-F2: after that the queue's limit does not apply to it."""
     entry(Act, tag("o1", "end"), lambda act: [replace(act, at=act.at + 60)])(small.folder)
     await judged(small.folder, conn)
 
@@ -367,7 +367,7 @@ async def test_a_start_that_was_taken_from_its_worker_may_go_on(
 async def test_a_program_that_is_started_without_a_server_may_end(
     small: Small, conn: asyncpg.Connection
 ) -> None:
-    """R-F5: it says why, and is started anew; one that has been at work for long may not."""
+    """R-F5: it reports why, and is restarted; one that has worked for long may not end."""
     output("penstock: The database cannot be reached: refused")(small.folder)
     young = entry(Exit, every, lambda one: [replace(one, meant=False, code=1, began=one.at - 1)])
     young(small.folder)

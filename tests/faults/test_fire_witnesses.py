@@ -34,7 +34,7 @@ async def test_the_sampler_notes_once_what_stands_still(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Not at the first look: it may be about to move."""
+    """Not at the first check: the work may be about to move."""
     monkeypatch.setattr("fire.sampler.POLL_SECONDS", 0.0)
     monkeypatch.setattr("fire.sampler.STUCK_SECONDS", 0.2)
     log = Log(tmp_path)
@@ -72,7 +72,7 @@ async def test_a_line_torn_by_a_kill_is_no_line(tmp_path: Path) -> None:
 async def test_the_sampler_notes_what_is_beyond_a_limit(
     database: str, conn: asyncpg.Connection, tmp_path: Path
 ) -> None:
-    """A limit that was lowered leaves what had started; a start beyond it is a breach."""
+    """Jobs that run when a limit is lowered may go on; starting one above it is a breach."""
     log = Log(tmp_path)
     sampler = Sampler(database, log)
     await factory.queue(conn, "q", concurrency=2)

@@ -1,4 +1,4 @@
-"""What was told and whose commit waits for a standby is not known yet, however often it is told."""
+"""A repeated report of an outcome waits for the standby like the first one."""
 
 import asyncio
 
@@ -19,9 +19,9 @@ ANSWER_SECONDS = 1.0
 
 @pytest.mark.timeout(120)
 async def test_an_end_and_a_cancel_that_are_told_again_wait_for_the_standby_too() -> None:
-    """E9, R-F11b: "stale" would let a worker forget a result that a promoted standby has not.
+    """E9, R-F11b: "stale" would let a worker drop a result that a promoted standby does not have.
 
-    "cancelled" would be told of a job that it starts.
+    "cancelled" would be reported for a job that the promoted standby starts.
     """
     with room() as folder:
         server = Postmaster(folder / "alone", free_port())

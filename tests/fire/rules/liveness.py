@@ -79,7 +79,7 @@ def _end(act: Act, ends: dict[tuple[str, int], Act], record: Record) -> float:
 
 
 def odd_exceptions(record: Record) -> Iterator[str]:
-    """16: an odd exception fails its attempt at once, without keeping the slot until the timeout."""
+    """16: an odd exception fails its attempt at once, without holding its slot any longer."""
     for row in record.attempts:
         job = record.jobs.get(row.job)
         if job is not None and job.kind.startswith(ODD) and row.error_class in TIME:
