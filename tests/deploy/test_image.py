@@ -65,7 +65,7 @@ def _beside_python() -> str:
     return f"{ROOT / '.venv' / 'bin'}:{os.environ['PATH']}"
 
 
-def test_it_runs_as_nobody_in_particular() -> None:
+def test_it_runs_as_an_ordinary_user() -> None:
     assert instruction("USER") == f"{USER}:{USER}"
     [made] = [rest for word, rest in instructions() if word == "RUN" and "useradd" in rest]
     assert f"--uid {USER} " in made
@@ -78,7 +78,7 @@ def test_its_settings_are_known() -> None:
     assert ours <= known_variables()
 
 
-def test_only_what_is_copied_is_sent_to_the_builder() -> None:
+def test_only_copied_files_are_sent_to_the_builder() -> None:
     copied = {
         source.removeprefix("./")
         for word, rest in instructions()
@@ -108,7 +108,7 @@ class Image:
         self.folder = folder
         self.app = folder / "app"
         self.tmp = folder / "tmp"
-        self._place = {"/opt/penstock": folder / "opt", "/dist": folder / "dist"}
+        self._folders = {"/opt/penstock": folder / "opt", "/dist": folder / "dist"}
         self._source = folder / "src"
 
     def build(self) -> None:
@@ -137,10 +137,10 @@ class Image:
             shutil.copy(source, target.parent / source.name if target.is_dir() else target)
 
     def _run(self, step: str) -> None:
-        # A cache has no place in an image; here it saves fetching what is on this machine.
+        # A cache does not belong in an image; here it saves fetching what is on this machine.
         step = step.replace("--no-cache ", "")
-        for place, here in self._place.items():
-            step = step.replace(place, str(here))
+        for path, here in self._folders.items():
+            step = step.replace(path, str(here))
         done = subprocess.run(
             ["/bin/sh", "-euc", step],
             cwd=self._source,
@@ -158,9 +158,9 @@ class Image:
 
     def variables(self, given: dict[str, str]) -> dict[str, str]:
         """Of a container: the image's, and what it is given."""
-        place = str(self.tmp)
+        path = str(self.tmp)
         ours = {
-            name: value.replace("/tmp", place)  # noqa: S108  # of the container
+            name: value.replace("/tmp", path)  # noqa: S108  # of the container
             for name, value in environment().items()
         }
         path = f"{self.folder / 'opt' / 'bin'}:/usr/bin:/bin"
@@ -223,10 +223,10 @@ def as_user() -> dict[str, Any]:
 
 def _python() -> str:
     """An interpreter that this user may run: not one in somebody's home."""
-    for place in (sys._base_executable, "/usr/bin/python3"):  # type: ignore[attr-defined]
+    for path in (sys._base_executable, "/usr/bin/python3"):  # type: ignore[attr-defined]
         with suppress(OSError):
-            if subprocess.run([place, "-c", ""], **as_user(), check=False).returncode == 0:
-                return str(place)
+            if subprocess.run([path, "-c", ""], **as_user(), check=False).returncode == 0:
+                return str(path)
     raise AssertionError("there is no Python that another user may run")
 
 
@@ -292,8 +292,8 @@ def service(name: str) -> list[str]:
 def health(url: str) -> list[str]:
     """The HEALTHCHECK of the image, for the port that was free."""
     command = instruction("HEALTHCHECK").partition("CMD ")[2]
-    told: list[str] = json.loads(command.replace("http://127.0.0.1:8484", url))
-    return told
+    arguments: list[str] = json.loads(command.replace("http://127.0.0.1:8484", url))
+    return arguments
 
 
 def until(condition: Callable[[], object], what: str) -> None:
@@ -309,10 +309,10 @@ def leaves(process: subprocess.Popen[str]) -> int:
     return process.returncode
 
 
-def test_the_steps_of_the_dockerfile_make_a_program_that_works_and_leaves(
+def test_the_steps_of_the_dockerfile_build_a_program_that_works_and_stops(
     image: Image, dsn: str
 ) -> None:
-    """E10, F13: schema, API, health, a job through a model, a worker told to stop in the middle."""
+    """E10, F13: schema, API, health, a job through a model, a worker that is stopped during it."""
     given = {"PENSTOCK_DSN": dsn, "PENSTOCK_SECRET": SECRET, "PENSTOCK_WORKER_ID": "pod-1"}
     box = Container(image, **given)
     [wait] = main_container("penstock-worker", "initContainers")["args"]
@@ -346,8 +346,10 @@ def test_the_steps_of_the_dockerfile_make_a_program_that_works_and_leaves(
             where = f"/v1/jobs/{answer.json()['id']}"
             until(lambda: client.get(where).json()["status"] == "running", "the job runs")
             assert leaves(worker) == 0
-        ended = client.get(where).json()
-        assert (ended["status"], ended["attempt"]) == ("succeeded", 1), "it was let to its end"
+        finished = client.get(where).json()
+        assert (finished["status"], finished["attempt"]) == ("succeeded", 1), (
+            "it was let to its end"
+        )
         client.close()
         assert leaves(api) == 0
     assert box.run(*health(url)).returncode != 0
@@ -355,7 +357,7 @@ def test_the_steps_of_the_dockerfile_make_a_program_that_works_and_leaves(
 
 
 def test_there_is_no_postgres_in_it(image: Image) -> None:
-    """Whoever forgets PENSTOCK_DSN is told, and gets no database that goes with the container."""
+    """Without PENSTOCK_DSN there is an error, and no database that is lost with the container."""
     done = Container(image).run("penstock", "migrate", "up")
     assert done.returncode == 1
     assert "set PENSTOCK_DSN to a Postgres server" in done.stderr

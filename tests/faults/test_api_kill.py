@@ -50,7 +50,7 @@ class Client:
     def __init__(self, server: Served, name: str) -> None:
         self._http = server.client()
         self._name = name
-        self.told: dict[str, str] = {}
+        self.answers: dict[str, str] = {}
         """The job of the answer by key."""
         self.tries: Counter[str] = Counter()
         self.replays = 0
@@ -71,7 +71,7 @@ class Client:
                 continue
             assert answer.status_code == 201, answer.text
             self.replays += answer.headers.get("Idempotent-Replayed") == "true"
-            self.told[key] = answer.json()["id"]
+            self.answers[key] = answer.json()["id"]
             return
 
     async def close(self) -> None:
@@ -82,9 +82,9 @@ class Client:
             key, account = f"{self._name}-{number}", random.choice(ACCOUNTS)
             await self.submit(key, account)
             if number % 5 == 0:  # although there was an answer
-                before = self.told[key]
+                before = self.answers[key]
                 await self.submit(key, account)
-                assert self.told[key] == before
+                assert self.answers[key] == before
 
 
 MakeClient = Callable[[Served, str], Client]
@@ -105,18 +105,18 @@ async def make_client() -> AsyncIterator[MakeClient]:
 
 async def assert_once(conn: asyncpg.Connection, clients: list[Client]) -> None:
     """One job and one reservation for each key; each answer names its job."""
-    told = {key: job for client in clients for key, job in client.told.items()}
+    answers = {key: job for client in clients for key, job in client.answers.items()}
     rows = await conn.fetch("select id, payload ->> 'key' as key, reserved from penstock.job")
     found = {row["key"]: str(row["id"]) for row in rows}
     assert len(rows) == len(found), "a key has two jobs"
-    assert found == told
+    assert found == answers
     assert {row["reserved"] for row in rows} == {PRICE}
     spent = await conn.fetchval(
         "select sum($1 - balance) from penstock.account where id <> 0", MONEY
     )
-    assert spent == PRICE * len(told)
+    assert spent == PRICE * len(answers)
     lines = await conn.fetchval("select count(*) from penstock.ledger where kind = 'reserve'")
-    assert lines == len(told)
+    assert lines == len(answers)
 
 
 @pytest.mark.timeout(900)
@@ -144,7 +144,7 @@ async def test_killed_at_any_moment_each_key_has_one_job_and_one_charge(
         await assert_once(priced, clients)
     assert deaths >= 2
     assert sum(client.tries.total() for client in clients) > sum(
-        len(client.told) for client in clients
+        len(client.answers) for client in clients
     )
 
 
@@ -174,7 +174,7 @@ async def test_killed_at_the_worst_moment(
                 )
         if when == "after the commit":
             await eventually(lambda: _jobs(priced), "the first submit is committed")
-            assert client.told == {}, "no client got an answer"
+            assert client.answers == {}, "no client got an answer"
         else:
             assert not await _jobs(priced)
         await server.start()
@@ -185,7 +185,7 @@ async def test_killed_at_the_worst_moment(
 
 
 @pytest.mark.parametrize("cut", ["the answer", "the request"])
-async def test_a_line_that_breaks_is_a_dead_server_to_its_client(
+async def test_a_broken_connection_is_like_a_dead_server_for_its_client(
     priced: asyncpg.Connection,
     make_client: MakeClient,
     database: str,
@@ -298,7 +298,7 @@ async def cutting(port: int, what: str) -> AsyncIterator[tuple[int, list[int]]]:
 async def test_a_key_answers_for_ever(
     priced: asyncpg.Connection, make_client: MakeClient, database: str, tmp_path: Path
 ) -> None:
-    """Also after the job has finished, and from another server: its present state, and no charge."""
+    """Also after the job has finished, and from another server: its present state and no charge."""
     key = str(uuid.uuid4())
     with serving(database, tmp_path) as first, serving(database, tmp_path) as second:
         await first.start()
@@ -310,7 +310,7 @@ async def test_a_key_answers_for_ever(
         await second.start()
         again = make_client(second, "d")
         await again.submit(key, "u1")
-    assert again.told == client.told
+    assert again.answers == client.answers
     assert again.replays == 1
     balance = await priced.fetchval("select balance from penstock.account where name = 'u1'")
     assert balance == MONEY - PRICE

@@ -71,7 +71,7 @@ async def test_sound_books_add_up(conn: asyncpg.Connection) -> None:
         ("update penstock.finished set reserved = 9 where reserved = 10", "jobs and their"),
     ],
 )
-async def test_what_is_wrong_with_the_books_is_found(
+async def test_faults_in_the_ledger_are_found(
     conn: asyncpg.Connection, fault: str, cry: str
 ) -> None:
     """G1, G3, G4"""

@@ -152,7 +152,7 @@ async def _the_past_is_there(
         "select id::text from penstock.job union all select id::text from penstock.finished"
     )
     assert set(before.values()) <= {row["id"] for row in rows}
-    # Messages that were not sent before the point are sent by the restored system, with the same id.
+    # The restored system sends messages that were not sent before the point, with the same id.
     assert await _pending(conn) == pending
     assert pending
 
@@ -166,17 +166,17 @@ async def _words_of_strangers_are_stale(
     assert [(row["id"], row["attempt"]) for row in started] == [
         (row["id"], row["attempt"]) for row in late
     ]
-    told = await factory.finish(conn, stranger, late, "failed", error={"class": "bug"})
-    assert [row["verdict"] for row in told] == ["stale"] * len(late)
-    told = await factory.finish(conn, here, started)
-    assert [row["verdict"] for row in told] == ["done"] * len(late)
+    messages = await factory.finish(conn, stranger, late, "failed", error={"class": "bug"})
+    assert [row["verdict"] for row in messages] == ["stale"] * len(late)
+    messages = await factory.finish(conn, here, started)
+    assert [row["verdict"] for row in messages] == ["done"] * len(late)
 
 
 async def _all_end(conn: asyncpg.Connection, jobs: list[UUID]) -> None:
-    async def ended() -> bool:
+    async def finished() -> bool:
         return not await conn.fetchval("select count(*) from penstock.job")
 
-    await eventually(ended, "nothing is left to do", seconds=40, poll=0.05)
+    await eventually(finished, "nothing is left to do", seconds=40, poll=0.05)
     rows = await conn.fetch("select status::text from penstock.finished where id = any($1)", jobs)
     assert [row["status"] for row in rows] == ["succeeded"] * len(jobs)
 

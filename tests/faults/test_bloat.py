@@ -44,7 +44,7 @@ def p99(took: list[float]) -> float:
     return statistics.quantiles(took, n=100)[98]
 
 
-async def test_an_old_transaction_slows_claims_within_a_bound(
+async def test_an_old_transaction_slows_claims_only_within_a_bound(
     migrated: str, scale: Scale, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """`penstock doctor` names the transaction; after its end claims are as fast as before."""

@@ -33,7 +33,7 @@ LONGEST_SECONDS = 4 * 3_600
 
 @pytest.fixture
 def folder(request: pytest.FixtureRequest) -> Iterator[Path]:
-    """The folder with the logs of all processes; kept after a failure, with a copy of the database."""
+    """The folder with all logs; kept after a failure, with a copy of the database."""
     folder = Path(tempfile.mkdtemp(prefix="penstock-campaign-"))
     failed = request.session.testsfailed
     yield folder
@@ -43,8 +43,8 @@ def folder(request: pytest.FixtureRequest) -> Iterator[Path]:
 
 @pytest.fixture
 async def world(folder: Path, seed: int, scale: Scale) -> AsyncIterator[World]:
-    with room() as place:
-        world = World(folder, place, seed)
+    with room() as folder_of_run:
+        world = World(folder, folder_of_run, seed)
         world.brief = scale(True, False)
         try:
             yield world

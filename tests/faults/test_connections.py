@@ -27,7 +27,7 @@ pytestmark = pytest.mark.timeout(300)
 
 
 async def leak(on: Ground, n: int | None) -> list[asyncpg.Connection]:
-    """Open sessions of another role, idle in a transaction; by default all that the server allows."""
+    """Open sessions of another role, idle in a transaction; by default as many as possible."""
     dsn = on.server.dsn.replace("owner@", f"{STRANGER}@")
     found: list[asyncpg.Connection] = []
     while n is None or len(found) < n:
@@ -42,7 +42,7 @@ async def leak(on: Ground, n: int | None) -> list[asyncpg.Connection]:
 
 async def storm(on: Ground, each: int) -> Counter[int]:
     """Call with many clients at once: each gets an answer soon."""
-    told: Counter[int] = Counter()
+    statuses: Counter[int] = Counter()
 
     async def submit(client: httpx.AsyncClient) -> None:
         for _ in range(each):
@@ -52,18 +52,18 @@ async def storm(on: Ground, each: int) -> Counter[int]:
             except httpx.ReadError:
                 continue  # the connection was idle too long, and was closed at this moment
             assert time.monotonic() - begun < ANSWER_SECONDS
-            told[answer.status_code] += 1
+            statuses[answer.status_code] += 1
             if not answer.is_success:
                 assert answer.json()["code"] == "unavailable"
                 assert int(answer.headers["retry-after"]) >= 1
 
     async with on.client() as client:
         await asyncio.gather(*(submit(client) for _ in range(CLIENTS)))
-    return told
+    return statuses
 
 
-async def test_a_server_that_is_full_of_strangers(tmp_path: Path, scale: Scale) -> None:
-    """Open sessions keep working: lost workers are noticed, jobs run; new clients get the reason."""
+async def test_a_server_whose_connections_are_all_taken(tmp_path: Path, scale: Scale) -> None:
+    """Open sessions work on: lost workers are noticed, jobs run; new clients get the reason."""
     settings = {"max_connections": str(MOST), "superuser_reserved_connections": "0"}
     async with ground(tmp_path, settings=settings) as on:
         await on.conn.execute(f"create role {STRANGER} login")

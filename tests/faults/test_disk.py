@@ -42,7 +42,7 @@ def tools() -> None:
     need("strace", "mount", root=True)
 
 
-class Told:
+class Answers:
     """The answers to clients that kept submitting."""
 
     def __init__(self) -> None:
@@ -57,20 +57,20 @@ class Told:
         if answer.is_success:
             self.soonest = min(self.soonest, seconds)
         else:
-            told = answer.json()
-            self.codes[told["code"]] += 1
+            answers = answer.json()
+            self.codes[answers["code"]] += 1
             assert answer.headers["content-type"] == "application/problem+json"
-            assert int(answer.headers["retry-after"]) >= 1, told
+            assert int(answer.headers["retry-after"]) >= 1, answers
 
 
-async def submit_on(on: Ground, told: Told, seconds: float) -> None:
+async def submit_on(on: Ground, answers: Answers, seconds: float) -> None:
     """A client that submits again after any answer, each time with a new key."""
     ends = time.monotonic() + seconds
     async with on.client() as client:
         while time.monotonic() < ends:
             begun = time.monotonic()
             with suppress(httpx.TransportError):
-                told.hear(
+                answers.hear(
                     await on.submit(client, uuid.uuid4().hex),
                     time.monotonic() - begun,
                 )
@@ -93,25 +93,25 @@ async def back(on: Ground, *, seconds: float = BUSY_SECONDS) -> float:
     return time.monotonic() - begun
 
 
-async def test_a_full_disk_refuses_and_comes_back(tmp_path: Path, scale: Scale) -> None:
+async def test_a_full_disk_refuses_and_recovers(tmp_path: Path, scale: Scale) -> None:
     """R-F9b: 503 with the reason, for jobs and uploads; no acknowledged one is lost; recovery."""
     async with ground(tmp_path, disks={"base": 80}, settings={"autovacuum": "off"}) as on:
         await on.api.start()
         workers = [await on.crew.start(name) for name in ("one", "two")]
         ballast = Ballast(on.server.data / "base")
-        told = Told()
+        answers = Answers()
         for leave in scale((0, CRUMBS), (0, CRUMBS) * 5):
             ballast.fill(leave=leave)
-            await asyncio.gather(*(submit_on(on, told, scale(2, 10)) for _ in range(4)))
+            await asyncio.gather(*(submit_on(on, answers, scale(2, 10)) for _ in range(4)))
             async with on.client() as client:
                 answer = await client.post("/v1/uploads", files={"file": b"text " * 600_000})
             assert (answer.status_code, answer.json()["code"]) == (503, "disk_full")
             assert "disk is full" in answer.json()["detail"]
             ballast.drop()
             took = await back(on, seconds=scale(BUSY_SECONDS, BACK_SECONDS))
-            print(f"disk full: {dict(told.statuses)}, back after {took:.2f} s")
-        assert set(told.statuses) == {201, 503}
-        assert set(told.codes) == {"disk_full"}
+            print(f"disk full: {dict(answers.statuses)}, back after {took:.2f} s")
+        assert set(answers.statuses) == {201, 503}
+        assert set(answers.codes) == {"disk_full"}
         await on.drained()
         assert all(worker.popen.poll() is None for worker in workers)
         assert "Traceback" not in on.said()
@@ -130,18 +130,18 @@ async def test_a_full_disk_of_the_log_stops_the_server_and_loses_nothing(
         await on.crew.start("one")
         ballast = Ballast(on.server.data / "pg_wal")
         for _ in range(scale(1, 5)):
-            told = Told()
+            answers = Answers()
             async with supervised(on.server):
                 await back(on)
                 ballast.fill()
-                clients = asyncio.gather(*(submit_on(on, told, scale(3, 15)) for _ in range(4)))
+                clients = asyncio.gather(*(submit_on(on, answers, scale(3, 15)) for _ in range(4)))
                 await _write_log(on)
                 await clients
                 ballast.drop()
                 took = await back(on, seconds=scale(BUSY_SECONDS, BACK_SECONDS))
-            print(f"log full: {dict(told.statuses)}, back after {took:.2f} s")
-            assert told.statuses[503]
-            assert set(told.statuses) <= {201, 503}
+            print(f"log full: {dict(answers.statuses)}, back after {took:.2f} s")
+            assert answers.statuses[503]
+            assert set(answers.statuses) <= {201, 503}
         assert "No space left on device" in on.server.log.read_text()
         await on.drained()
         assert "Traceback" not in on.said()
@@ -165,26 +165,28 @@ async def test_a_slow_disk_answers_late_and_never_early(tmp_path: Path, scale: S
         await on.api.start()
         await on.crew.start("one")
         await back(on)
-        told = Told()
+        answers = Answers()
         slow = f"fdatasync:delay_enter={int(SLOW_SECONDS * 1e6)}"
         async with injected(sorted(on.server.processes()), slow):
-            await asyncio.gather(*(submit_on(on, told, scale(3, 30)) for _ in range(4)))
+            await asyncio.gather(*(submit_on(on, answers, scale(3, 30)) for _ in range(4)))
         took = await back(on)
-        print(f"slow disk: {dict(told.statuses)}, {told.soonest:.2f} to {told.slowest:.2f} s")
+        print(
+            f"slow disk: {dict(answers.statuses)}, {answers.soonest:.2f} to {answers.slowest:.2f} s"
+        )
         print(f"slow disk: back after {took:.2f} s")
-        assert told.statuses[201] > 0
-        assert told.soonest >= SLOW_SECONDS
+        assert answers.statuses[201] > 0
+        assert answers.soonest >= SLOW_SECONDS
         await on.drained(seconds=60)
         assert "Traceback" not in on.said()
 
 
-async def test_workers_hear_of_a_job_before_the_disk_and_nobody_else_does(tmp_path: Path) -> None:
-    """R-F9: the caller that repeats its submit, and the handler, must wait; then the server dies."""
+async def test_only_workers_see_a_job_before_it_is_on_disk(tmp_path: Path) -> None:
+    """R-F9: the caller that repeats its submit and the handler must wait; then the server dies."""
     job = NewJob(kind="nap", payload={"seconds": 0.0})
     async with ground(tmp_path, settings={"wal_sync_method": "fdatasync"}) as on:
         await on.crew.start("one")
         hints: list[object] = []
-        await on.conn.add_listener("penstock_job", lambda *told: hints.append(told[-1]))
+        await on.conn.add_listener("penstock_job", lambda *answers: hints.append(answers[-1]))
         async with await Engine.open(on.server.dsn) as engine:
             # Two connections, and the worker's.
             await asyncio.gather(*(engine.jobs.submit(job, wake="q") for _ in range(2)))
@@ -201,8 +203,8 @@ async def test_workers_hear_of_a_job_before_the_disk_and_nobody_else_does(tmp_pa
                 assert not any(call.done() for call in calls)
                 assert len(on.crew.noted("start")) == 2
                 on.server.kill()
-            told = await asyncio.gather(*calls, return_exceptions=True)
-            assert [type(one) for one in told] == [Unavailable, Unavailable]
+            answers = await asyncio.gather(*calls, return_exceptions=True)
+            assert [type(one) for one in answers] == [Unavailable, Unavailable]
             on.server.start()
             await engine.jobs.submit(job, idempotency_key="k", wake="q")
             await on.crew.until_noted("start", 3)
@@ -223,17 +225,15 @@ async def _is_there(on: Ground, hints: list[object]) -> bool:
     return bool(hints and await on.conn.fetchval("select count(*) from penstock.job"))
 
 
-async def test_a_broken_disk_loses_nothing_that_was_answered_for(
-    tmp_path: Path, scale: Scale
-) -> None:
+async def test_a_broken_disk_loses_no_acknowledged_job(tmp_path: Path, scale: Scale) -> None:
     """R-F9: Postgres does not trust a disk that has failed once: it stops, and recovers."""
     async with ground(tmp_path, settings={"wal_sync_method": "fdatasync"}) as on:
         await on.api.start()
         await on.crew.start("one")
         for _ in range(scale(1, 10)):
-            told = Told()
+            answers = Answers()
             async with supervised(on.server):
-                clients = asyncio.gather(*(submit_on(on, told, 4) for _ in range(4)))
+                clients = asyncio.gather(*(submit_on(on, answers, 4) for _ in range(4)))
                 await asyncio.sleep(1)
                 postmaster = on.server.pid
                 others = sorted(on.server.processes() - {postmaster})
@@ -241,8 +241,8 @@ async def test_a_broken_disk_loses_nothing_that_was_answered_for(
                     await eventually(lambda: _panicked(on), "it ends itself", poll=0.02)
                 await clients
                 took = await back(on)
-            print(f"broken disk: {dict(told.statuses)}, back after {took:.2f} s")
-            assert set(told.statuses) <= {201, 503}
+            print(f"broken disk: {dict(answers.statuses)}, back after {took:.2f} s")
+            assert set(answers.statuses) <= {201, 503}
         await on.drained()
         assert "Traceback" not in on.said()
 
@@ -252,7 +252,7 @@ async def _panicked(on: Ground) -> bool:
 
 
 @pytest.mark.faults
-async def test_a_disk_that_hangs_is_told_in_time_and_the_key_stays_good(tmp_path: Path) -> None:
+async def test_a_hanging_disk_is_reported_in_time_and_the_key_stays_valid(tmp_path: Path) -> None:
     """R-F9: 503 at the API's deadline; the commit succeeds later, and the key returns the job."""
     async with ground(tmp_path, settings={"wal_sync_method": "fdatasync"}) as on:
         await on.api.start()

@@ -307,7 +307,7 @@ INNOCENT: list[tuple[str, Spoil]] = [
 ]
 
 
-async def test_a_sound_run_is_left_alone(small: Small, conn: asyncpg.Connection) -> None:
+async def test_a_sound_run_has_no_breaches(small: Small, conn: asyncpg.Connection) -> None:
     """A second attempt beside a lost one, a repeated webhook, and doubts are no breach."""
     verdict = await judged(small.folder, conn)
     assert verdict.breaches == {}
@@ -324,9 +324,7 @@ async def test_a_sound_run_is_left_alone(small: Small, conn: asyncpg.Connection)
 
 @pytest.mark.unsound
 @pytest.mark.parametrize("rule", SPOILT)
-async def test_what_is_wrong_with_a_run_is_found(
-    small: Small, conn: asyncpg.Connection, rule: str
-) -> None:
+async def test_faults_of_a_run_are_found(small: Small, conn: asyncpg.Connection, rule: str) -> None:
     for number, (cry, spoil) in enumerate(SPOILT[rule]):
         folder = small.folder.with_name(f"{small.folder.name}-{number}")
         shutil.copytree(small.folder, folder)
@@ -340,14 +338,14 @@ async def test_what_is_wrong_with_a_run_is_found(
         with pytest.raises(AssertionError) as caught:
             await judged(folder, conn)
         await change.rollback()
-        said = str(caught.value)
-        assert f"{rule}: " in said
-        assert cry in said.partition(f"{rule}: ")[2]
+        output = str(caught.value)
+        assert f"{rule}: " in output
+        assert cry in output.partition(f"{rule}: ")[2]
     await judged(small.folder, conn)
 
 
 @pytest.mark.parametrize("case", range(len(INNOCENT)))
-async def test_who_blocked_a_loop_pays_and_others_pay_for_what_is_their_own(
+async def test_only_the_blocking_job_gets_a_failure_and_others_for_their_own_faults(
     small: Small, conn: asyncpg.Connection, case: int
 ) -> None:
     statement, spoil = INNOCENT[case]
@@ -356,7 +354,7 @@ async def test_who_blocked_a_loop_pays_and_others_pay_for_what_is_their_own(
     await judged(small.folder, conn)
 
 
-async def test_a_start_that_was_taken_from_its_worker_may_go_on(
+async def test_an_attempt_that_its_worker_lost_may_run_on(
     small: Small, conn: asyncpg.Connection
 ) -> None:
     """R-F2: after that the queue's limit does not apply to it."""
@@ -364,7 +362,7 @@ async def test_a_start_that_was_taken_from_its_worker_may_go_on(
     await judged(small.folder, conn)
 
 
-async def test_a_program_that_is_started_without_a_server_may_end(
+async def test_a_program_started_without_a_server_may_end(
     small: Small, conn: asyncpg.Connection
 ) -> None:
     """R-F5: it reports why, and is restarted; one that has worked for long may not end."""

@@ -27,7 +27,7 @@ TESTS = Path(__file__).resolve().parents[1]
 SECRET = written(b"a key that only these tests know")
 
 
-async def test_the_sampler_notes_once_what_stands_still(
+async def test_the_sampler_logs_stuck_work_once(
     database: str,
     conn: asyncpg.Connection,
     clock: Clock,
@@ -58,7 +58,7 @@ async def test_the_sampler_notes_once_what_stands_still(
     assert str(job) in sample.what
 
 
-async def test_a_line_torn_by_a_kill_is_no_line(tmp_path: Path) -> None:
+async def test_a_line_cut_by_a_kill_is_skipped(tmp_path: Path) -> None:
     log = Log(tmp_path)
     log.write(Sample(word="sound"))
     path = tmp_path / Sample.file
@@ -69,7 +69,7 @@ async def test_a_line_torn_by_a_kill_is_no_line(tmp_path: Path) -> None:
 
 
 @pytest.mark.unsound
-async def test_the_sampler_notes_what_is_beyond_a_limit(
+async def test_the_sampler_logs_an_exceeded_limit(
     database: str, conn: asyncpg.Connection, tmp_path: Path
 ) -> None:
     """Jobs that run when a limit is lowered may go on; starting one above it is a breach."""
@@ -92,7 +92,7 @@ async def test_the_sampler_notes_what_is_beyond_a_limit(
     assert "queue q" in samples[-1].what
 
 
-async def test_the_sampler_waits_for_a_server_that_is_away(tmp_path: Path) -> None:
+async def test_the_sampler_waits_for_an_unavailable_server(tmp_path: Path) -> None:
     """R-F5"""
     log = Log(tmp_path)
     sampler = Sampler(f"postgresql://nobody@127.0.0.1:{free_port()}/none", log)
@@ -114,7 +114,7 @@ def receiving(folder: Path) -> Iterator[str]:
         assert process.wait(10) == 0
 
 
-async def test_the_receiver_answers_as_it_is_told_and_knows_who_sent(tmp_path: Path) -> None:
+async def test_the_receiver_answers_by_its_mode_and_checks_signatures(tmp_path: Path) -> None:
     """E15"""
     now = datetime.now(UTC)
     body = json.dumps({"type": "job.failed", "data": {"id": "j1", "status": "failed"}})
@@ -148,10 +148,10 @@ async def test_the_receiver_answers_as_it_is_told_and_knows_who_sent(tmp_path: P
                 seen[mode] = await post(mode)
             assert await post("ok", body + " ") == 200
             assert (await client.post("/control", json={"mode": "odd"})).status_code == 422
-            told = (await client.get("/control")).json()
+            answers = (await client.get("/control")).json()
     assert seen.pop("fail") in {500, 503}
     assert seen == {"ok": 200, "reset": "broken", "hang": "late"}
-    assert told["mode"] == "ok"
+    assert answers["mode"] == "ok"
     messages = Message.read(tmp_path)
     assert {(one.id, one.job, one.event, one.status) for one in messages} == {
         ("m1", "j1", "job.failed", "failed")

@@ -127,7 +127,7 @@ async def takeover(crew: Crew, net: Net, way: str) -> float:
     begun = await until_started(crew, jobs)
     [worker] = [one for one in crew.started if one.pid == begun[jobs[0]].pid]
     moved = {job for job, line in begun.items() if line.pid == worker.pid}
-    ended = {job for job in moved if job in jobs[::2]}
+    done = {job for job in moved if job in jobs[::2]}
 
     at = time.time()
     cut(net, worker.name, way)
@@ -139,10 +139,10 @@ async def takeover(crew: Crew, net: Net, way: str) -> float:
     }
     assert not [line for line in crew.noted("dropped") if line.job in moved], "handlers run on"
     early.touch()  # half of them finish, but their results do not count
-    await eventually(lambda: have_noted(crew, "end", ended, 1), "handlers end")
+    await eventually(lambda: have_noted(crew, "end", done, 1), "handlers end")
     net.heal()
     await eventually(
-        lambda: have_noted(crew, "dropped", moved - ended, 1),
+        lambda: have_noted(crew, "dropped", moved - done, 1),
         "the worker drops what is no longer its own",
     )
     await crew.settled(worker)
@@ -152,7 +152,7 @@ async def takeover(crew: Crew, net: Net, way: str) -> float:
         attempt = 2 if row["id"] in moved else 1
         assert (row["status"], row["attempt"]) == ("succeeded", attempt)
         assert row["result"] == {"attempt": attempt}
-    await eventually(lambda: _refused(crew.conn, ended), "late results are kept aside", seconds=30)
+    await eventually(lambda: _refused(crew.conn, done), "late results are kept aside", seconds=30)
     return max(line.at for line in again.values()) - at
 
 
@@ -193,7 +193,7 @@ async def test_the_jobs_of_a_worker_that_is_cut_off_start_elsewhere(
 
 
 @pytest.mark.timeout(600)
-async def test_the_database_is_cut_off_and_nothing_starts_again(
+async def test_the_database_is_cut_off_and_no_job_starts_again(
     crew: Crew, net: Net, scale: Scale, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """F6, E12 (R-F7): not after 2 s, in which sessions end, nor after twice the lease."""
@@ -237,7 +237,7 @@ async def api(net: Net, server: Postmaster, tmp_path: Path) -> AsyncIterator[Ser
 
 
 @pytest.mark.timeout(600)
-async def test_an_api_that_is_cut_off_says_so_and_is_back_by_itself(
+async def test_an_api_that_is_cut_off_reports_it_and_recovers(
     crew: Crew, api: Served, net: Net, scale: Scale
 ) -> None:
     """E12, S12 (R-F7): also if only the answers are lost; a key still has one job."""
@@ -359,4 +359,4 @@ async def test_an_open_transaction_of_a_host_that_is_cut_off_ends(
             holder.kill()
     await crew.conn.execute("select pg_advisory_unlock($1)", HELD)
     with capsys.disabled():
-        print(f"\nan open transaction of a host that is cut off ended after {took:.1f} s")
+        print(f"\nan open transaction of a host that is cut off done after {took:.1f} s")

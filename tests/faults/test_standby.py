@@ -41,7 +41,7 @@ HELD = 4
 
 
 @pytest.mark.timeout(300)
-async def test_while_the_standby_hangs_nobody_hears_that_a_job_was_accepted(
+async def test_while_the_standby_hangs_no_client_gets_an_accepted_job(
     tmp_path: Path, scale: Scale
 ) -> None:
     """M2, R-F11b: not by a first call, a repeated one or a twin; and then the primary dies."""
@@ -60,13 +60,13 @@ async def test_while_the_standby_hangs_nobody_hears_that_a_job_was_accepted(
             await _refused_all(client, limit_seconds)
             return bool(ask(servers.primary, "select count(*) = 2 from penstock.idempotency"))
 
-        # They were cancelled, and exist: a repetition that only reads would report them as accepted.
+        # They were cancelled, and exist: a repetition that only reads would report an accepted job.
         await eventually(trapped, "a cancelled commit is there", seconds=60)
         await _refused_all(client, limit_seconds)
         await _cancelled_by_hand(servers)
         assert _sessions(servers) <= sessions + 3, "sessions pile up"
-        looked = await _look(site, "before", client)
-        assert looked.status_code == 200, "a read does not wait"
+        report = await _read(site, "before", client)
+        assert report.status_code == 200, "a read does not wait"
 
         over = asyncio.Event()
         async with asyncio.TaskGroup() as group:
@@ -77,12 +77,12 @@ async def test_while_the_standby_hangs_nobody_hears_that_a_job_was_accepted(
             await asyncio.to_thread(servers.promote)
             await client.submit("k", NAP)
             over.set()
-        told = {key: job for one in callers for key, job in one.told.items()}
+        answers = {key: job for one in callers for key, job in one.told.items()}
         conn = await asyncpg.connect(servers.primary.dsn)
         rows = await conn.fetch("select key, job_id::text from penstock.idempotency")
         await conn.close()
         found = {row["key"]: row["job_id"] for row in rows}
-        assert told.items() <= found.items()
+        assert answers.items() <= found.items()
         assert Counter(found.values()).most_common(1)[0][1] == 1
         await asyncio.to_thread(assert_sound, servers.primary.dsn)
 
@@ -129,7 +129,7 @@ async def _one_cancelled_by_hand(servers: Pair, wake: str | None) -> None:
             await asked
 
 
-async def _look(site: Programs, key: str, client: Client) -> httpx.Response:
+async def _read(site: Programs, key: str, client: Client) -> httpx.Response:
     return await client.get(f"{site.urls[0]}/v1/jobs/{client.told[key]}")
 
 
@@ -142,7 +142,7 @@ def _sessions(servers: Pair) -> int:
 
 
 @pytest.mark.timeout(300)
-async def test_workers_live_through_a_standby_that_hangs_longer_than_their_lease(
+async def test_workers_survive_a_standby_that_hangs_longer_than_their_lease(
     tmp_path: Path, scale: Scale
 ) -> None:
     """E9, R-F11b: they lose no jobs, nothing runs twice, and sessions do not accumulate."""
@@ -173,7 +173,10 @@ async def test_workers_live_through_a_standby_that_hangs_longer_than_their_lease
                 await asyncio.sleep(0.25)
             servers.standby.resume()
             await eventually(
-                lambda: _ended(servers, 2 * HELD), "all end when it is back", seconds=20, poll=0.1
+                lambda: _finished(servers, 2 * HELD),
+                "all end when it is back",
+                seconds=20,
+                poll=0.1,
             )
             starts = Counter(line.job for line in noted_in(tmp_path, "start"))
             assert set(starts.values()) == {1}, starts
@@ -192,12 +195,12 @@ async def _noted(folder: Path, word: str, many: int) -> bool:
     return len(noted_in(folder, word)) >= many
 
 
-async def _ended(servers: Pair, many: int) -> bool:
+async def _finished(servers: Pair, many: int) -> bool:
     return bool(ask(servers.primary, "select count(*) from penstock.finished") == many)
 
 
 @pytest.mark.timeout(300)
-async def test_a_standby_that_was_behind_takes_over_and_what_is_left_is_sound(
+async def test_a_standby_that_was_behind_takes_over_with_a_sound_database(
     tmp_path: Path,
 ) -> None:
     """G3, R-F11c: acknowledged jobs are lost, as the how-to says; credits and jobs agree.
@@ -233,7 +236,7 @@ async def test_a_standby_that_was_behind_takes_over_and_what_is_left_is_sound(
             ask(servers.primary, "select penstock.resume_queue('q')")
             await eventually(lambda: _noted(tmp_path, "start", 2), "it runs again", seconds=30)
             gate.touch()
-            await eventually(lambda: _ended(servers, 1), "it ends", seconds=30)
+            await eventually(lambda: _finished(servers, 1), "it ends", seconds=30)
             await eventually(lambda: _noted(tmp_path, "end", 2), "both handlers end", seconds=30)
             assert "the database is on timeline 2, it was on 1" in worker.said
         finally:
@@ -265,7 +268,7 @@ def _fall_behind(servers: Pair) -> None:
     until(lambda: not ask(servers.primary, followed), "no standby follows")
 
 
-async def test_the_doctor_looks_at_standbys(tmp_path: Path) -> None:
+async def test_the_doctor_checks_standbys(tmp_path: Path) -> None:
     """R-F11b: the doctor reports commits that wait for no standby, or for too little."""
     async with pair() as servers:
         dsn = servers.dsn

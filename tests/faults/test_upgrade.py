@@ -127,7 +127,7 @@ async def restarted(upgrade: Upgrade, worker: Program) -> Program:
 async def test_old_programs_work_while_new_ones_replace_them(
     step: str, programs: Site, conn: asyncpg.Connection, tmp_path: Path, scale: Scale
 ) -> None:
-    """R-F27: from this version to one with other tables and functions; from the last one to this."""
+    """R-F27: from this version to one with other tables and functions; from the last to this."""
     upgrade = await begin(*packages.step(step, tmp_path), programs, conn)
     workers, server = await upgrade.old_ones()
     async with upgrade.traffic.flowing():
@@ -147,7 +147,7 @@ async def test_old_programs_work_while_new_ones_replace_them(
 
 
 async def go_back_and_forth(upgrade: Upgrade) -> None:
-    """Like in the guide: no program runs, jobs are kept, each `up` loads its program's functions."""
+    """Like in the guide: no program runs, jobs stay, each `up` loads its program's functions."""
     old, new = upgrade.old, upgrade.new
     for program in upgrade.site.programs:
         program.kill()
@@ -170,7 +170,7 @@ def _number(package: Package) -> str:
     return str(package.schema.wanted)
 
 
-async def test_an_up_that_is_killed_leaves_all_as_it_was(
+async def test_a_killed_up_changes_nothing(
     programs: Site, conn: asyncpg.Connection, tmp_path: Path, connect_more: Connect, scale: Scale
 ) -> None:
     """R-F27: at any moment; while it waits for a long transaction, other sessions do not."""

@@ -174,14 +174,14 @@ async def outside(job: Job, tag: str) -> None:  # noqa: ARG001
     """Dispatch to an outside function by a line in a file, which clients.callbacks reads."""
     with Noted(job):
         handed = await job.hand_over()
-        told = {
+        handover = {
             "job_id": str(job.id),
             "attempt": job.attempt,
             "token": handed.token,
             "path": f"/v1/callbacks/{job.id}",
         }
         with (FOLDER / "handed.jsonl").open("a") as file:
-            file.write(json.dumps(told) + "\n")
+            file.write(json.dumps(handover) + "\n")
 
 
 @app.job(queue="loop", timeout="1m")

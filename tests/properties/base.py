@@ -55,10 +55,10 @@ class Lifecycle(RuleBasedStateMachine):
         self.history: dict[UUID, str] = {}
         world.empty(self.model.now)
         self.sound = True
-        self.look()
+        self.read()
 
-    def look(self) -> None:
-        self.seen = self.world.look()
+    def read(self) -> None:
+        self.seen = self.world.read()
 
     def move(self, by: timedelta) -> None:
         self.model.now += by
@@ -93,7 +93,7 @@ class Lifecycle(RuleBasedStateMachine):
     @invariant()
     def the_database_is_as_the_model_says(self) -> None:
         self.sound = False
-        self.look()
+        self.read()
         seen, jobs = self.seen, self.model.jobs
         assert not seen.live.keys() & seen.finished.keys(), "L1: live and finished"
         assert seen.live.keys() | seen.finished.keys() == jobs.keys(), "a job was lost or invented"
@@ -104,9 +104,9 @@ class Lifecycle(RuleBasedStateMachine):
             assert found == {name: getattr(job, name) for name in same}
             if job.status == "failed":
                 assert rows[job.id].reason == job.reason
-        ended = {(job.id, n): how for job in jobs.values() for n, how in job.ended.items()}
-        assert seen.ended == ended, "L4: one row per ended start"
-        assert sorted(seen.orphans) == sorted(self.model.orphans)
+        settled = {(job.id, n): how for job in jobs.values() for n, how in job.settled.items()}
+        assert seen.settled == settled, "L4: one row per settled start"
+        assert sorted(seen.late_results) == sorted(self.model.late_results)
         assert seen.balances == self.model.balance
         assert seen.charged == {
             job.id: self.model.charged(job) for job in self.model.finished() if job.reserved
@@ -139,8 +139,8 @@ class Lifecycle(RuleBasedStateMachine):
             self.world.run("select * from penstock.recover_jobs()")
             for queue in self.model.widths:
                 started = self.world.claim(worker, queue, 10, wait=False)
-                told = [(row.id, row.attempt) for row in started]
-                verdicts = self.world.finish(worker, told, ["succeeded"] * len(told))
+                reported = [(row.id, row.attempt) for row in started]
+                verdicts = self.world.finish(worker, reported, ["succeeded"] * len(reported))
                 assert {verdict for _, verdict, _ in verdicts} <= {"done"}
             faults = self.world.faults()
             assert faults == [], faults

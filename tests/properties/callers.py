@@ -118,7 +118,7 @@ class Callers(Lifecycle):
                 call = lambda: self.world.one("select penstock.retry_job(%s)", job.id)  # noqa: E731
                 assert refusal(call) == "PS409"
         else:
-            self._retry_anew(job)
+            self._retry_by_hand(job)
 
     def _retry_now(self, job: Job) -> None:
         """It need not wait any more, and takes the place of one that comes now."""
@@ -126,11 +126,11 @@ class Callers(Lifecycle):
         job.run_at, job.status = self.model.now, "queued"
         assert (answer["id"], answer["status"]) == (str(job.id), "queued")
         before = self.ranks[job.id]
-        self.look()
+        self.read()
         self.ranks[job.id] = self.seen.live[job.id].rank
         assert self.ranks[job.id] <= before
 
-    def _retry_anew(self, old: Job) -> None:
+    def _retry_by_hand(self, old: Job) -> None:
         again = Item(
             *(old.kind, old.account, old.key, old.priority, None, None, old.max_attempts),
             price=old.reserved,

@@ -77,7 +77,7 @@ def test_in_any_window_start_at_most_its_share_and_one_burst(
             started = conn.execute(
                 "select id from penstock.claim_jobs(%s, %s, %s)", [workers[who], name, limit]
             ).rowcount
-            # The same told as a bucket that a start empties by one and a step fills by one.
+            # The same as a bucket: starting a job takes one out, and each step adds one.
             filled = Fraction((now - since) // MICROSECOND, step // MICROSECOND)
             tokens, since = min(Fraction(burst), tokens + filled), now
             assert started == min(limit, int(tokens + EARLY), JOBS - len(starts))
