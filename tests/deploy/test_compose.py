@@ -1,4 +1,4 @@
-"""deploy/compose.yaml: sound by the specification, and meant as it says."""
+"""deploy/compose.yaml: valid by the specification, and with the intended settings."""
 
 import re
 import subprocess
@@ -40,7 +40,7 @@ def test_it_has_all_services_of_a_small_system() -> None:
 
 
 def test_workers_can_be_scaled() -> None:
-    """E10: nothing of a worker can be there only once."""
+    """E10: no setting prevents a second worker."""
     worker = SERVICES["worker"]
     assert worker["deploy"]["replicas"] == 2
     assert not {"container_name", "ports", "hostname", "volumes"} & worker.keys()

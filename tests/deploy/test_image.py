@@ -1,7 +1,7 @@
-"""deploy/Dockerfile without an engine: linted, and its steps done by hand in folders of our own.
+"""deploy/Dockerfile without an engine: linted, and its steps executed in temporary folders.
 
-What they make is then run as a container would: as a user who owns nothing, on a server that the
-script of compose.yaml has prepared, by the commands and probes of the files.
+The result is run like in a container: as a user who owns nothing, on a server that the script of
+compose.yaml has prepared, by the commands and probes of the files.
 """
 
 import json
@@ -102,7 +102,7 @@ def test_versions_are_named() -> None:
 
 
 class Image:
-    """What the steps of the Dockerfile make, in a folder that everybody may read."""
+    """The result of the Dockerfile's steps, in a folder that every user may read."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -190,7 +190,7 @@ def dsn() -> Iterator[str]:
     ):
         admin = server.admin_dsn.replace("/penstock?", "/postgres?")
         with psycopg.connect(admin, autocommit=True) as conn:
-            # What the embedded server has by itself, and an empty one has not.
+            # Parts that the embedded server has and an empty server does not.
             conn.execute("alter database penstock rename to embedded")
             conn.execute("alter role penstock rename to embedded")
             conn.execute("alter role penstock_tenant rename to embedded_tenant")
@@ -222,7 +222,7 @@ def as_user() -> dict[str, Any]:
 
 
 def _python() -> str:
-    """An interpreter that this user may run: not one in somebody's home."""
+    """Return an interpreter that this user may run: not one in another user's home."""
     for path in (sys._base_executable, "/usr/bin/python3"):  # type: ignore[attr-defined]
         with suppress(OSError):
             if subprocess.run([path, "-c", ""], **as_user(), check=False).returncode == 0:
@@ -273,7 +273,7 @@ class Container:
 
 
 def rights(dsn: str) -> tuple[bool, bool]:
-    """Whether the owner is a superuser, and whether tenants may look at their rows."""
+    """Return whether the owner is a superuser, and whether tenants may read their rows."""
     asked = (
         "select rolsuper, has_table_privilege('penstock_tenant', 'penstock.my_jobs', 'select')"
         " from pg_roles where rolname = current_user"
@@ -285,7 +285,7 @@ def rights(dsn: str) -> tuple[bool, bool]:
 
 
 def service(name: str) -> list[str]:
-    """The command of compose.yaml, on whatever port is free."""
+    """Return the command of compose.yaml, with a free port."""
     return ["penstock", *(re.sub("^8484$", "0", w) for w in compose()["services"][name]["command"])]
 
 

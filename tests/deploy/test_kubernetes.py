@@ -1,4 +1,4 @@
-"""deploy/kubernetes: sound by the schemas of Kubernetes, and meant as it says."""
+"""deploy/kubernetes: valid by the schemas of Kubernetes, and with the intended settings."""
 
 import re
 import tomllib
@@ -25,7 +25,7 @@ from penstock.cli.serving.serving import GRACEFUL_SECONDS
 from penstock.http.routes import operations
 from penstock.worker.worker import LAST_WRITES_SECONDS, STOP_SECONDS, Options
 
-# The first with `sleep` in a hook, and the newest that we have the schemas of.
+# The first version with `sleep` in preStop, and the newest one with schemas here.
 VERSIONS = ("1.30", "1.37")
 PODS = dict(pods())
 every_pod = pytest.mark.parametrize("name", PODS)
@@ -43,7 +43,7 @@ def main(name: str) -> Document:
 
 @pytest.mark.parametrize("version", VERSIONS)
 def test_every_manifest_fits_its_schema(version: str) -> None:
-    """E10: strictly, so that a misspelt field is none."""
+    """E10: strictly, so that a misspelt field is an error."""
     for document in manifests():
         kubernetes_validate.validate(document, version, strict=True)
 
@@ -164,7 +164,7 @@ def test_probes_call_existing_routes_of_the_api() -> None:
 
 
 def test_an_unavailable_database_stops_no_pod() -> None:
-    """Liveness asks the process alone; a worker is not asked at all once it has begun."""
+    """Liveness checks only the process; a worker has no probe after it has started."""
     assert "livenessProbe" not in main("penstock-worker")
     assert "readinessProbe" not in main("penstock-worker")
     readiness = main("penstock-api")["readinessProbe"]
@@ -182,7 +182,7 @@ def test_stopping_gets_the_time_that_it_needs() -> None:
 
 
 def test_an_upgrade_stops_no_pod_before_the_next_is_ready() -> None:
-    """And the schema comes from one job, not from whichever pod starts last."""
+    """One job migrates the schema, not the pod that starts last."""
     for name in ("penstock-api", "penstock-worker"):
         strategy = manifest("Deployment", name)["spec"]["strategy"]["rollingUpdate"]
         assert strategy == {"maxUnavailable": 0, "maxSurge": 1}

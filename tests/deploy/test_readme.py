@@ -1,4 +1,4 @@
-"""deploy/README.md: what it has people type leads where it says."""
+"""deploy/README.md: its commands and names are correct."""
 
 import re
 import stat

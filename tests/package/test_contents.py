@@ -1,4 +1,4 @@
-"""What is in the wheel, and what it says of itself."""
+"""The content of the wheel, and its metadata."""
 
 import tarfile
 from email import message_from_bytes
@@ -85,7 +85,7 @@ def test_its_metadata_is_complete(metadata: Message) -> None:
 
 
 def test_it_contains_its_licences(contents: dict[str, bytes], metadata: Message) -> None:
-    """Ours, and that of the scripts we hand on."""
+    """Penstock's licence, and those of bundled scripts."""
     named = metadata.get_all("License-File", [])
     assert len(named) == 2
     kept = {name.split("/licenses/")[1] for name in contents if "/licenses/" in name}

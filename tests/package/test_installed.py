@@ -1,4 +1,4 @@
-"""The wheel where nothing else is: what people type after `pip install`."""
+"""The wheel in an empty environment: the commands that people run after `pip install`."""
 
 import json
 import re
@@ -146,7 +146,7 @@ def test_shells_get_completions(
 
 
 def test_bash_completes_a_command(bare: Installed, folder: Path) -> None:
-    """With the script of the program, as a person presses the key."""
+    """With the program's script, like a person who presses the key."""
     script = """
     eval "$(penstock --show-completion bash)"
     COMP_WORDS=(penstock migrate "") COMP_CWORD=2
@@ -158,7 +158,7 @@ def test_bash_completes_a_command(bare: Installed, folder: Path) -> None:
 
 
 def test_help_loads_nothing_that_serves_or_calls(bare: Installed, folder: Path) -> None:
-    """What a command does not need would be waited for at each start."""
+    """An unneeded import would delay every command."""
     code = "import sys, penstock.cli; print(*sys.modules)"
     loaded = set(bare.run("python", "-c", code, folder=folder).stdout.split())
     assert "penstock.cli" in loaded

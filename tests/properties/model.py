@@ -1,6 +1,6 @@
 """A second implementation of the lifecycle: the expected jobs, workers and limits after each step.
 
-Nothing here is a copy of the SQL. The model knows no lanes and no counters; it counts what runs.
+Nothing here is a copy of the SQL. The model has no lanes and no counters; it counts running jobs.
 """
 
 from collections.abc import Callable, Collection
@@ -32,7 +32,7 @@ CRASHES = ("stuck", "lost")
 
 
 class Item(NamedTuple):
-    """What a caller asks for."""
+    """The request of a caller."""
 
     kind: str
     account: str | None
@@ -124,7 +124,7 @@ class Model:
         }
         self.next_at = dict.fromkeys(QUEUES, EPOCH)
 
-    # Looking
+    # Reading
 
     def live(self, *statuses: str) -> list[Job]:
         wanted = statuses or WAITING + STARTED
@@ -156,7 +156,7 @@ class Model:
                 return job
         return None
 
-    # What callers do
+    # Actions of callers
 
     def submit(self, job: UUID, item: Item) -> Job:
         run_at = self.now + (item.delay or timedelta(0))
@@ -192,7 +192,7 @@ class Model:
         elif job.live:
             job.cancel_at = job.cancel_at or self.now
 
-    # What workers do
+    # Actions of workers
 
     def start(self, job: Job, worker: int, account: int | None) -> None:
         options = QUEUES[job.queue]
@@ -230,7 +230,7 @@ class Model:
         job.worker = job.token = job.timeout_at = job.deadline_at = None
 
     def _final(self, job: Job, outcome: str) -> tuple[str | None, str | None]:
-        """As what the job ends with this start, and why; None, if it goes on."""
+        """Return the status and reason if this attempt finishes the job, else None."""
         if outcome in ("succeeded", "failed"):
             return outcome, {"succeeded": None, "failed": "reported"}[outcome]
         if outcome == "cancelled" or job.cancel_at:
@@ -273,7 +273,7 @@ class Model:
         return due
 
     def recover(self, skip: Skip) -> dict[UUID, str]:
-        """Ends what nobody ends; the outcome of each such start."""
+        """Settle attempts that no worker settles; return the outcome of each."""
         for worker in self.workers.values():
             if not worker.gone and worker.beat_at + LEASE < self.now:
                 worker.lost = True
@@ -290,7 +290,7 @@ class Model:
         return [job for job in self.live("running") if job.worker in workers]
 
     def _due(self, job: Job) -> str | None:
-        """How upkeep should end this start now; None, if it may go on."""
+        """Return how upkeep should settle this attempt now; None if it may run on."""
         assert job.deadline_at
         assert job.timeout_at
         grace = CANCEL_GRACE if job.status == "running" else timedelta(0)

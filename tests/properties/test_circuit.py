@@ -1,7 +1,7 @@
-"""A walk through outages: any failure at any time, and an outage is still not a failure.
+"""Random walks through outages: any failure at any time, and an outage is still not a failure.
 
-Beside no model: what must be true of a circuit can be said without knowing how it came there.
-One job is odd: it meets the same failure at every start, and the others must not suffer from it.
+There is no model: the invariants of a circuit do not depend on its history. One job is odd: every
+attempt of it fails in the same way, and the other jobs must not suffer from it.
 """
 
 from datetime import timedelta
@@ -149,7 +149,7 @@ class Outages(RuleBasedStateMachine):
 
     @rule(n=which, ends=st.lists(reports, min_size=1, max_size=3))
     def end(self, n: int, ends: list[Report]) -> None:
-        """Some of what runs, each in its own way, in one report."""
+        """Report some running attempts, each with its own outcome, in one call."""
         if not self.running():
             self.claim(WITH_CIRCUITS[n % 2], 3, 5)
         jobs = self.running()
@@ -253,7 +253,7 @@ class Outages(RuleBasedStateMachine):
         self.sound = True
 
     def teardown(self) -> None:
-        """Whatever happened: when the provider answers again, every job but the odd one ends."""
+        """After any steps, when the provider answers again, every job but the odd one finishes."""
         if not self.sound:
             return
         for queue, row in self.circuits.items():

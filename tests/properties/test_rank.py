@@ -29,7 +29,7 @@ class Arrival(NamedTuple):
 
     @property
     def micros(self) -> int:
-        """When it is due, with its place in the batch: later in a batch is a little later."""
+        """When it is due, with its position in the batch: later in a batch is a little later."""
         return (self.due_at - FIRST) // MICROSECOND + self.ordinal
 
 

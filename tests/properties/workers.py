@@ -1,4 +1,4 @@
-"""Rules of those who do the work: claim, finish, hand over, call back; in time and too late."""
+"""The actions of workers: claim, finish, dispatch, call back; in time and too late."""
 
 from collections import Counter
 from datetime import timedelta
@@ -214,7 +214,7 @@ class Workers(Lifecycle):
     @rule(n=which, outcome=outcomes, ahead=st.integers(0, 1))
     @precondition(lambda self: self.model.starts)
     def write_what_is_stale(self, n: int, outcome: str, ahead: int) -> None:
-        """L3: too late, or again; another's, or not yet begun."""
+        """L3: a late or repeated report; one for another worker's attempt or for a future one."""
         if settled := self._settled_attempts():
             self._finish_again(pick(settled, n), outcome, twice=bool(ahead))
         if started := self.model.live("running", "awaiting"):

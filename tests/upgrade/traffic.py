@@ -231,7 +231,7 @@ class Traffic:
         assert not odd, odd[:3]
         ran = self._site.ran()
         assert len({(job, attempt) for job, attempt, _ in ran}) == len(ran), "a start ran twice"
-        # A worker that leaves gives back what it has not begun: a second start then, and no fault.
+        # A stopping worker releases jobs that it has not begun: a second attempt is no fault.
         assert len(ran) == len({job for job, _, _ in ran}), "a handler was called again"
         spent = await self._conn.fetchval(
             "select sum($1 - balance)::bigint from penstock.account where name = any($2)",
