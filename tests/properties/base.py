@@ -82,7 +82,7 @@ class Lifecycle(RuleBasedStateMachine):
     def runs_behind(self, held: Collection[str | None]) -> Callable[[Job], bool]:
         """Started jobs with a slot or reserved credits of a locked account."""
         return lambda job: (
-            job.account in held and (self.seen.live[job.id].holds >= 2 or job.reserved > 0)
+            job.account in held and (self.seen.live[job.id].slots_held >= 2 or job.reserved > 0)
         )
 
     def pays_behind(self, held: Collection[str | None]) -> Callable[[Job], bool]:
