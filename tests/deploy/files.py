@@ -1,4 +1,4 @@
-"""The files of deploy/, read: instructions, services, manifests, and the commands in them."""
+"""Readers of the files in deploy/: instructions, services, manifests, and their commands."""
 
 import re
 import shlex
@@ -23,14 +23,14 @@ Document = dict[str, Any]
 
 @cache
 def instructions() -> list[tuple[str, str]]:
-    """Of the Dockerfile, each on one line, without comments."""
+    """The instructions of the Dockerfile, each on one line, without comments."""
     text = re.sub(r"^\s*#.*\n", "", (DEPLOY / "Dockerfile").read_text(), flags=re.MULTILINE)
     lines = text.replace("\\\n", " ").splitlines()
     return [(word, rest) for word, _, rest in (line.partition(" ") for line in lines) if word]
 
 
 def instruction(word: str) -> str:
-    """The last of its kind: it counts."""
+    """Return the last instruction of a kind, which is the effective one."""
     return [rest for name, rest in instructions() if name == word][-1]
 
 
@@ -74,7 +74,7 @@ def manifest(kind: str, name: str) -> Document:
 
 
 def pods() -> list[tuple[str, Document]]:
-    """Name and pod of whatever runs something."""
+    """Yield name and pod of each workload."""
     return [
         (document["metadata"]["name"], pod(document))
         for document in manifests()
@@ -83,7 +83,7 @@ def pods() -> list[tuple[str, Document]]:
 
 
 def main_container(name: str, sort: str) -> Document:
-    """The only one of its sort in that pod."""
+    """Return the only container of that pod."""
     [found] = dict(pods())[name][sort]
     return dict(found)
 
@@ -104,7 +104,7 @@ def calls(line: str) -> Iterator[list[str]]:
 
 
 def check(arguments: Sequence[str]) -> None:
-    """Raise where the command line would not understand it; nothing is run."""
+    """Raise if the command line would refuse it; nothing is run."""
     command: Any = typer.main.get_command(app)
     context = command.make_context("penstock", list(arguments))
     while isinstance(command, click.Group) or hasattr(command, "resolve_command"):

@@ -1,4 +1,4 @@
-"""deploy/compose.yaml: sound by the specification, and meant as it says."""
+"""deploy/compose.yaml: valid by the specification, and with the intended settings."""
 
 import re
 import subprocess
@@ -34,13 +34,13 @@ def test_it_fits_the_specification() -> None:
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-def test_there_is_everything_that_a_small_system_needs() -> None:
+def test_it_has_all_services_of_a_small_system() -> None:
     """F11: and no broker."""
     assert list(SERVICES) == ["postgres", "ollama", "model", "migrate", "api", "worker"]
 
 
 def test_workers_can_be_scaled() -> None:
-    """E10: nothing of a worker can be there only once."""
+    """E10: no setting prevents a second worker."""
     worker = SERVICES["worker"]
     assert worker["deploy"]["replicas"] == 2
     assert not {"container_name", "ports", "hostname", "volumes"} & worker.keys()
@@ -63,17 +63,17 @@ def test_versions_are_named(name: str) -> None:
 
 
 @every_service
-def test_all_are_in_one_network(name: str) -> None:
+def test_all_services_are_in_one_network(name: str) -> None:
     assert SERVICES[name]["networks"] == list(compose()["networks"]) == ["queue"]
 
 
-def test_only_this_machine_reaches_the_api_and_nobody_the_rest() -> None:
+def test_only_this_machine_reaches_the_api_and_none_the_other_services() -> None:
     ports = {name: one["ports"] for name, one in SERVICES.items() if "ports" in one}
     assert ports == {"api": ["127.0.0.1:8484:8484"]}
     assert instruction("EXPOSE") == "8484"
 
 
-def test_no_secret_is_written_down() -> None:
+def test_it_contains_no_secrets() -> None:
     written = (DEPLOY / "compose.yaml").read_text()
     for name, value in _variables():
         if re.search("SECRET|PASSWORD|KEY", name):
@@ -86,7 +86,7 @@ def _variables() -> list[tuple[str, str]]:
 
 
 @pytest.mark.parametrize("name", OURS)
-def test_its_settings_are_known_and_good(name: str, tmp_path: Path) -> None:
+def test_its_settings_are_known_and_valid(name: str, tmp_path: Path) -> None:
     given = SERVICES[name]["environment"]
     ours = {key for key in given if key.startswith("PENSTOCK_")}
     assert ours <= known_variables()
@@ -107,7 +107,7 @@ def test_its_command_is_one_of_the_program(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", OURS)
-def test_it_may_do_little(name: str) -> None:
+def test_it_has_few_rights(name: str) -> None:
     one = SERVICES[name]
     assert one["read_only"]
     assert one["cap_drop"] == ["ALL"]
@@ -115,7 +115,7 @@ def test_it_may_do_little(name: str) -> None:
     assert one["init"], "the first process of a container hears no signal that it does not handle"
 
 
-def test_who_is_told_to_stop_has_the_time_it_takes() -> None:
+def test_stopping_gets_the_time_that_it_needs() -> None:
     drain = Options(name="w").drain.total_seconds() + STOP_SECONDS + LAST_WRITES_SECONDS
     assert _seconds(SERVICES["worker"]["stop_grace_period"]) >= drain + 5
     needs = max(GRACEFUL_SECONDS, _LEAVE_SECONDS)
@@ -126,7 +126,7 @@ def _seconds(written: str) -> float:
     return duration(written, field="stop_grace_period").total_seconds()
 
 
-def test_the_schema_is_up_before_anything_starts() -> None:
+def test_the_schema_is_migrated_before_other_services_start() -> None:
     done = {"condition": "service_completed_successfully"}
     assert SERVICES["api"]["depends_on"]["migrate"] == done
     assert SERVICES["worker"]["depends_on"]["migrate"] == done
@@ -134,20 +134,20 @@ def test_the_schema_is_up_before_anything_starts() -> None:
     assert SERVICES["migrate"]["restart"] == "no"
 
 
-def test_the_model_that_is_fetched_is_the_one_that_is_asked() -> None:
+def test_the_pulled_model_is_the_one_that_is_called() -> None:
     asked = tomllib.loads(TOML.read_text())["jobs"]["feedback"]["model"]
     [script] = SERVICES["model"]["command"]
     assert re.findall(r"\b(?:show|pull) ([\w.:-]+)", script) == [asked, asked]
     assert SERVICES["model"]["image"] == SERVICES["ollama"]["image"]
 
 
-def test_who_has_no_address_is_not_asked_for_its_health() -> None:
+def test_services_without_an_address_have_no_health_check() -> None:
     assert SERVICES["worker"]["healthcheck"] == SERVICES["migrate"]["healthcheck"]
     assert SERVICES["worker"]["healthcheck"] == {"disable": True}
     assert "healthcheck" not in SERVICES["api"], "that of the image"
 
 
-def test_its_files_are_there() -> None:
+def test_its_files_exist() -> None:
     for one in compose()["configs"].values():
         assert (DEPLOY / one["file"]).is_file()
     build = SERVICES["api"]["build"]

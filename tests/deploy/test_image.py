@@ -1,7 +1,7 @@
-"""deploy/Dockerfile without an engine: linted, and its steps done by hand in folders of our own.
+"""deploy/Dockerfile without an engine: linted, and its steps executed in temporary folders.
 
-What they make is then run as a container would: as a user who owns nothing, on a server that the
-script of compose.yaml has prepared, by the commands and probes of the files.
+The result is run like in a container: as a user who owns nothing, on a server that the script of
+compose.yaml has prepared, by the commands and probes of the files.
 """
 
 import json
@@ -65,7 +65,7 @@ def _beside_python() -> str:
     return f"{ROOT / '.venv' / 'bin'}:{os.environ['PATH']}"
 
 
-def test_it_runs_as_nobody_in_particular() -> None:
+def test_it_runs_as_an_ordinary_user() -> None:
     assert instruction("USER") == f"{USER}:{USER}"
     [made] = [rest for word, rest in instructions() if word == "RUN" and "useradd" in rest]
     assert f"--uid {USER} " in made
@@ -78,7 +78,7 @@ def test_its_settings_are_known() -> None:
     assert ours <= known_variables()
 
 
-def test_only_what_is_copied_is_sent_to_the_builder() -> None:
+def test_only_copied_files_are_sent_to_the_builder() -> None:
     copied = {
         source.removeprefix("./")
         for word, rest in instructions()
@@ -102,13 +102,13 @@ def test_versions_are_named() -> None:
 
 
 class Image:
-    """What the steps of the Dockerfile make, in a folder that everybody may read."""
+    """The result of the Dockerfile's steps, in a folder that every user may read."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.app = folder / "app"
         self.tmp = folder / "tmp"
-        self._place = {"/opt/penstock": folder / "opt", "/dist": folder / "dist"}
+        self._folders = {"/opt/penstock": folder / "opt", "/dist": folder / "dist"}
         self._source = folder / "src"
 
     def build(self) -> None:
@@ -137,10 +137,10 @@ class Image:
             shutil.copy(source, target.parent / source.name if target.is_dir() else target)
 
     def _run(self, step: str) -> None:
-        # A cache has no place in an image; here it saves fetching what is on this machine.
+        # A cache does not belong in an image; here it saves fetching what is on this machine.
         step = step.replace("--no-cache ", "")
-        for place, here in self._place.items():
-            step = step.replace(place, str(here))
+        for path, here in self._folders.items():
+            step = step.replace(path, str(here))
         done = subprocess.run(
             ["/bin/sh", "-euc", step],
             cwd=self._source,
@@ -158,9 +158,9 @@ class Image:
 
     def variables(self, given: dict[str, str]) -> dict[str, str]:
         """Of a container: the image's, and what it is given."""
-        place = str(self.tmp)
+        path = str(self.tmp)
         ours = {
-            name: value.replace("/tmp", place)  # noqa: S108  # of the container
+            name: value.replace("/tmp", path)  # noqa: S108  # of the container
             for name, value in environment().items()
         }
         path = f"{self.folder / 'opt' / 'bin'}:/usr/bin:/bin"
@@ -190,7 +190,7 @@ def dsn() -> Iterator[str]:
     ):
         admin = server.admin_dsn.replace("/penstock?", "/postgres?")
         with psycopg.connect(admin, autocommit=True) as conn:
-            # What the embedded server has by itself, and an empty one has not.
+            # Parts that the embedded server has and an empty server does not.
             conn.execute("alter database penstock rename to embedded")
             conn.execute("alter role penstock rename to embedded")
             conn.execute("alter role penstock_tenant rename to embedded_tenant")
@@ -222,11 +222,11 @@ def as_user() -> dict[str, Any]:
 
 
 def _python() -> str:
-    """An interpreter that this user may run: not one in somebody's home."""
-    for place in (sys._base_executable, "/usr/bin/python3"):  # type: ignore[attr-defined]
+    """Return an interpreter that this user may run: not one in another user's home."""
+    for path in (sys._base_executable, "/usr/bin/python3"):  # type: ignore[attr-defined]
         with suppress(OSError):
-            if subprocess.run([place, "-c", ""], **as_user(), check=False).returncode == 0:
-                return str(place)
+            if subprocess.run([path, "-c", ""], **as_user(), check=False).returncode == 0:
+                return str(path)
     raise AssertionError("there is no Python that another user may run")
 
 
@@ -273,7 +273,7 @@ class Container:
 
 
 def rights(dsn: str) -> tuple[bool, bool]:
-    """Whether the owner is a superuser, and whether tenants may look at their rows."""
+    """Return whether the owner is a superuser, and whether tenants may read their rows."""
     asked = (
         "select rolsuper, has_table_privilege('penstock_tenant', 'penstock.my_jobs', 'select')"
         " from pg_roles where rolname = current_user"
@@ -285,15 +285,15 @@ def rights(dsn: str) -> tuple[bool, bool]:
 
 
 def service(name: str) -> list[str]:
-    """The command of compose.yaml, on whatever port is free."""
+    """Return the command of compose.yaml, with a free port."""
     return ["penstock", *(re.sub("^8484$", "0", w) for w in compose()["services"][name]["command"])]
 
 
 def health(url: str) -> list[str]:
     """The HEALTHCHECK of the image, for the port that was free."""
     command = instruction("HEALTHCHECK").partition("CMD ")[2]
-    told: list[str] = json.loads(command.replace("http://127.0.0.1:8484", url))
-    return told
+    arguments: list[str] = json.loads(command.replace("http://127.0.0.1:8484", url))
+    return arguments
 
 
 def until(condition: Callable[[], object], what: str) -> None:
@@ -309,10 +309,10 @@ def leaves(process: subprocess.Popen[str]) -> int:
     return process.returncode
 
 
-def test_the_steps_of_the_dockerfile_make_a_program_that_works_and_leaves(
+def test_the_steps_of_the_dockerfile_build_a_program_that_works_and_stops(
     image: Image, dsn: str
 ) -> None:
-    """E10, F13: schema, API, health, a job through a model, a worker told to stop in the middle."""
+    """E10, F13: schema, API, health, a job through a model, a worker that is stopped during it."""
     given = {"PENSTOCK_DSN": dsn, "PENSTOCK_SECRET": SECRET, "PENSTOCK_WORKER_ID": "pod-1"}
     box = Container(image, **given)
     [wait] = main_container("penstock-worker", "initContainers")["args"]
@@ -346,8 +346,10 @@ def test_the_steps_of_the_dockerfile_make_a_program_that_works_and_leaves(
             where = f"/v1/jobs/{answer.json()['id']}"
             until(lambda: client.get(where).json()["status"] == "running", "the job runs")
             assert leaves(worker) == 0
-        ended = client.get(where).json()
-        assert (ended["status"], ended["attempt"]) == ("succeeded", 1), "it was let to its end"
+        finished = client.get(where).json()
+        assert (finished["status"], finished["attempt"]) == ("succeeded", 1), (
+            "it was let to its end"
+        )
         client.close()
         assert leaves(api) == 0
     assert box.run(*health(url)).returncode != 0
@@ -355,7 +357,7 @@ def test_the_steps_of_the_dockerfile_make_a_program_that_works_and_leaves(
 
 
 def test_there_is_no_postgres_in_it(image: Image) -> None:
-    """Whoever forgets PENSTOCK_DSN is told, and gets no database that goes with the container."""
+    """Without PENSTOCK_DSN there is an error, and no database that is lost with the container."""
     done = Container(image).run("penstock", "migrate", "up")
     assert done.returncode == 1
     assert "set PENSTOCK_DSN to a Postgres server" in done.stderr

@@ -1,4 +1,4 @@
-"""deploy/kubernetes: sound by the schemas of Kubernetes, and meant as it says."""
+"""deploy/kubernetes: valid by the schemas of Kubernetes, and with the intended settings."""
 
 import re
 import tomllib
@@ -25,7 +25,7 @@ from penstock.cli.serving.serving import GRACEFUL_SECONDS
 from penstock.http.routes import operations
 from penstock.worker.worker import LAST_WRITES_SECONDS, STOP_SECONDS, Options
 
-# The first with `sleep` in a hook, and the newest that we have the schemas of.
+# The first version with `sleep` in preStop, and the newest one with schemas here.
 VERSIONS = ("1.30", "1.37")
 PODS = dict(pods())
 every_pod = pytest.mark.parametrize("name", PODS)
@@ -43,12 +43,12 @@ def main(name: str) -> Document:
 
 @pytest.mark.parametrize("version", VERSIONS)
 def test_every_manifest_fits_its_schema(version: str) -> None:
-    """E10: strictly, so that a misspelt field is none."""
+    """E10: strictly, so that a misspelt field is an error."""
     for document in manifests():
         kubernetes_validate.validate(document, version, strict=True)
 
 
-def test_a_misspelt_field_would_be_seen() -> None:
+def test_a_misspelt_field_would_be_found() -> None:
     document = deepcopy(manifest("Deployment", "penstock-worker"))
     document["spec"]["template"]["spec"]["terminationGracePeriodSecond"] = 1
     with pytest.raises(kubernetes_validate.ValidationError, match="terminationGracePeriodSecond"):
@@ -88,7 +88,7 @@ def test_labels_lead_to_their_pods(name: str) -> None:
 
 
 @every_pod
-def test_it_may_do_little(name: str) -> None:
+def test_it_has_few_rights(name: str) -> None:
     """The profile `restricted` of Kubernetes, and nothing to write to but /tmp."""
     found = PODS[name]
     assert found["securityContext"]["runAsNonRoot"]
@@ -144,7 +144,7 @@ def _lines(container: Document) -> list[str]:
     return words[2:] if words[:2] == ["/bin/sh", "-c"] else []
 
 
-def test_probes_ask_what_the_api_answers() -> None:
+def test_probes_call_existing_routes_of_the_api() -> None:
     api = main("penstock-api")
     known = {route.path for route in operations.routes}
     asked = {kind: api[kind]["httpGet"] for kind in api if kind.endswith("Probe")}
@@ -163,15 +163,15 @@ def test_probes_ask_what_the_api_answers() -> None:
     assert f"PENSTOCK_PUBLIC_URL={address}" in str(kustomization()["configMapGenerator"])
 
 
-def test_a_database_that_is_away_ends_nobody() -> None:
-    """Liveness asks the process alone; a worker is not asked at all once it has begun."""
+def test_an_unavailable_database_stops_no_pod() -> None:
+    """Liveness checks only the process; a worker has no probe after it has started."""
     assert "livenessProbe" not in main("penstock-worker")
     assert "readinessProbe" not in main("penstock-worker")
     readiness = main("penstock-api")["readinessProbe"]
     assert readiness["timeoutSeconds"] > operations.READY_SECONDS
 
 
-def test_who_is_told_to_stop_has_the_time_it_takes() -> None:
+def test_stopping_gets_the_time_that_it_needs() -> None:
     drain = Options(name="w").drain.total_seconds() + STOP_SECONDS + LAST_WRITES_SECONDS
     assert PODS["penstock-worker"]["terminationGracePeriodSeconds"] >= drain + 5
     before = main("penstock-api")["lifecycle"]["preStop"]["sleep"]["seconds"]
@@ -181,8 +181,8 @@ def test_who_is_told_to_stop_has_the_time_it_takes() -> None:
         assert PODS[name]["shareProcessNamespace"], "else it is the first process"
 
 
-def test_an_upgrade_takes_nobody_away_before_the_next_is_there() -> None:
-    """And the schema comes from one job, not from whichever pod starts last."""
+def test_an_upgrade_stops_no_pod_before_the_next_is_ready() -> None:
+    """One job migrates the schema, not the pod that starts last."""
     for name in ("penstock-api", "penstock-worker"):
         strategy = manifest("Deployment", name)["spec"]["strategy"]["rollingUpdate"]
         assert strategy == {"maxUnavailable": 0, "maxSurge": 1}
@@ -192,7 +192,7 @@ def test_an_upgrade_takes_nobody_away_before_the_next_is_there() -> None:
     assert migrating == ["penstock-migrate"]
 
 
-def test_the_app_is_mounted_where_it_is_looked_for() -> None:
+def test_the_app_is_mounted_where_the_program_reads_it() -> None:
     [generated] = [one for one in kustomization()["configMapGenerator"] if "files" in one]
     assert generated["files"] == [TOML.name]
     for name in ("penstock-api", "penstock-worker"):

@@ -1,4 +1,4 @@
-"""deploy/README.md: what it has people type leads where it says."""
+"""deploy/README.md: its commands and names are correct."""
 
 import re
 import stat
@@ -11,7 +11,7 @@ from penstock.base.settings import read_env_file
 README = (DEPLOY / "README.md").read_text()
 
 
-def test_its_passwords_are_those_that_compose_asks_for(tmp_path: Path) -> None:
+def test_its_passwords_are_those_that_compose_needs(tmp_path: Path) -> None:
     [line] = re.findall(r"^\(umask .*$", README, re.MULTILINE)
     subprocess.run(["/bin/sh", "-euc", line], cwd=tmp_path, check=True)
     made = read_env_file(tmp_path / ".env")
@@ -23,11 +23,11 @@ def test_its_passwords_are_those_that_compose_asks_for(tmp_path: Path) -> None:
 
 
 def test_its_variables_are_settings() -> None:
-    told = set(re.findall(r"\b(PENSTOCK_[A-Z_]+)\b", README))
-    assert told - {"PENSTOCK_DB_PASSWORD"} <= known_variables()
+    variables = set(re.findall(r"\b(PENSTOCK_[A-Z_]+)\b", README))
+    assert variables - {"PENSTOCK_DB_PASSWORD"} <= known_variables()
 
 
-def test_its_files_are_there() -> None:
+def test_its_files_exist() -> None:
     named = re.findall(r"`((?:kubernetes|postgres)/[\w.]+)`", README)
     assert len(named) >= 3
     assert all((DEPLOY / name).is_file() for name in named)

@@ -1,7 +1,7 @@
-"""The API is killed between a commit and its answer: who asks again gets the same job, once.
+"""The API is killed between a commit and its answer: a repeated request gets the same job, once.
 
 Every submit has an Idempotency-Key, and is repeated with it until there is an answer. However often
-the server dies, and whenever: one job and one charge for each key, and what was answered is there.
+and whenever the server dies: one job and one charge for each key, and each answered job exists.
 """
 
 import asyncio
@@ -26,12 +26,12 @@ PRICE = 3
 MONEY = 1_000_000
 ACCOUNTS = ("u1", "u2")
 CLIENTS = 8
-# A client that hears nothing of a dead server asks again.
+# A client without an answer from a dead server repeats its request.
 ASK_SECONDS = 10.0
 PAUSE_SECONDS = 0.05
-# Not longer than a request takes: kills shall fall into every moment of one.
+# Not longer than a request takes, so that kills hit every moment of a request.
 LONGEST_LIFE_SECONDS = 0.4
-# An advisory lock that holds commits up: see `stalled`.
+# An advisory lock that delays commits: see `stalled`.
 STALL = 7_406_006
 
 
@@ -45,13 +45,13 @@ async def priced(conn: asyncpg.Connection) -> asyncpg.Connection:
 
 
 class Client:
-    """Submits until it is told what became of it, as every careful caller does."""
+    """A client that repeats each submit until it gets an answer, like every careful caller."""
 
     def __init__(self, server: Served, name: str) -> None:
         self._http = server.client()
         self._name = name
-        self.told: dict[str, str] = {}
-        """By key: the job of the answer."""
+        self.answers: dict[str, str] = {}
+        """The job of the answer by key."""
         self.tries: Counter[str] = Counter()
         self.replays = 0
 
@@ -71,7 +71,7 @@ class Client:
                 continue
             assert answer.status_code == 201, answer.text
             self.replays += answer.headers.get("Idempotent-Replayed") == "true"
-            self.told[key] = answer.json()["id"]
+            self.answers[key] = answer.json()["id"]
             return
 
     async def close(self) -> None:
@@ -82,9 +82,9 @@ class Client:
             key, account = f"{self._name}-{number}", random.choice(ACCOUNTS)
             await self.submit(key, account)
             if number % 5 == 0:  # although there was an answer
-                before = self.told[key]
+                before = self.answers[key]
                 await self.submit(key, account)
-                assert self.told[key] == before
+                assert self.answers[key] == before
 
 
 MakeClient = Callable[[Served, str], Client]
@@ -105,18 +105,18 @@ async def make_client() -> AsyncIterator[MakeClient]:
 
 async def assert_once(conn: asyncpg.Connection, clients: list[Client]) -> None:
     """One job and one reservation for each key; each answer names its job."""
-    told = {key: job for client in clients for key, job in client.told.items()}
+    answers = {key: job for client in clients for key, job in client.answers.items()}
     rows = await conn.fetch("select id, payload ->> 'key' as key, reserved from penstock.job")
     found = {row["key"]: str(row["id"]) for row in rows}
     assert len(rows) == len(found), "a key has two jobs"
-    assert found == told
+    assert found == answers
     assert {row["reserved"] for row in rows} == {PRICE}
     spent = await conn.fetchval(
         "select sum($1 - balance) from penstock.account where id <> 0", MONEY
     )
-    assert spent == PRICE * len(told)
+    assert spent == PRICE * len(answers)
     lines = await conn.fetchval("select count(*) from penstock.ledger where kind = 'reserve'")
-    assert lines == len(told)
+    assert lines == len(answers)
 
 
 @pytest.mark.timeout(900)
@@ -127,7 +127,7 @@ async def test_killed_at_any_moment_each_key_has_one_job_and_one_charge(
     tmp_path: Path,
     scale: Scale,
 ) -> None:
-    """Many deaths, at moments that nobody chose."""
+    """Many kills, at random moments."""
     deaths = 0
     with serving(database, tmp_path) as server:
         await server.start()
@@ -144,7 +144,7 @@ async def test_killed_at_any_moment_each_key_has_one_job_and_one_charge(
         await assert_once(priced, clients)
     assert deaths >= 2
     assert sum(client.tries.total() for client in clients) > sum(
-        len(client.told) for client in clients
+        len(client.answers) for client in clients
     )
 
 
@@ -158,7 +158,7 @@ async def test_killed_at_the_worst_moment(
     tmp_path: Path,
     when: str,
 ) -> None:
-    """The submit waits in the database, at the moment of choice, until its server is dead."""
+    """The submit waits in the database, at a chosen moment, until its server is dead."""
     with serving(database, tmp_path) as server:
         await server.start()
         client = make_client(server, "c")
@@ -167,14 +167,14 @@ async def test_killed_at_the_worst_moment(
             await eventually(lambda: _waits(priced), "the submit waits")
             server.kill()
             if when == "before the commit":
-                # What a dead client has begun is undone when the server notices.
+                # The server rolls back a dead client's transaction when it notices.
                 await priced.execute(
                     "select pg_terminate_backend(pid, 5000) from pg_stat_activity"
                     " where application_name = 'penstock' and datname = current_database()"
                 )
         if when == "after the commit":
             await eventually(lambda: _jobs(priced), "the first submit is committed")
-            assert client.told == {}, "nobody has heard of it"
+            assert client.answers == {}, "no client got an answer"
         else:
             assert not await _jobs(priced)
         await server.start()
@@ -185,14 +185,14 @@ async def test_killed_at_the_worst_moment(
 
 
 @pytest.mark.parametrize("cut", ["the answer", "the request"])
-async def test_a_line_that_breaks_is_a_dead_server_to_its_client(
+async def test_a_broken_connection_is_like_a_dead_server_for_its_client(
     priced: asyncpg.Connection,
     make_client: MakeClient,
     database: str,
     tmp_path: Path,
     cut: str,
 ) -> None:
-    """A proxy that passes on all but the end; each repetition comes through a little further."""
+    """A proxy that passes on all but the end; each repetition gets a little further."""
     with serving(database, tmp_path) as server:
         await server.start()
         async with cutting(server.port, cut) as (port, cuts):
@@ -207,10 +207,10 @@ async def test_a_line_that_breaks_is_a_dead_server_to_its_client(
 async def stalled(
     conn: asyncpg.Connection, holder: asyncpg.Connection, *, committed: bool
 ) -> AsyncIterator[None]:
-    """Submits wait in the middle of their commit, until the end of the block.
+    """Let submits wait in the middle of their commit, until the end of the block.
 
-    Postgres completes a commit although its client has died meanwhile, and nobody hears of it;
-    unless its session is ended first.
+    Postgres completes a commit even if its client has died, without an answer; unless its session
+    is terminated first.
     """
     await conn.execute(
         "create function public.stall() returns trigger language plpgsql as $$"
@@ -224,7 +224,7 @@ async def stalled(
     try:
         yield
     finally:
-        # Before the trigger goes, or it would be waited for.
+        # Before the trigger is dropped, which would wait for it.
         await holder.execute(f"select pg_advisory_unlock({STALL})")
         if committed:
             await eventually(lambda: _jobs(conn), "what waited in its commit is committed")
@@ -298,7 +298,7 @@ async def cutting(port: int, what: str) -> AsyncIterator[tuple[int, list[int]]]:
 async def test_a_key_answers_for_ever(
     priced: asyncpg.Connection, make_client: MakeClient, database: str, tmp_path: Path
 ) -> None:
-    """After the job has ended, too, and from another server: its present state, and no charge."""
+    """Also after the job has finished, and from another server: its present state and no charge."""
     key = str(uuid.uuid4())
     with serving(database, tmp_path) as first, serving(database, tmp_path) as second:
         await first.start()
@@ -310,7 +310,7 @@ async def test_a_key_answers_for_ever(
         await second.start()
         again = make_client(second, "d")
         await again.submit(key, "u1")
-    assert again.told == client.told
+    assert again.answers == client.answers
     assert again.replays == 1
     balance = await priced.fetchval("select balance from penstock.account where name = 'u1'")
     assert balance == MONEY - PRICE

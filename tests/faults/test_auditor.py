@@ -1,4 +1,4 @@
-"""The auditor of the storm over credits cries out at whatever is wrong with the books."""
+"""The auditor of the credits storm reports every fault in the ledger."""
 
 import asyncpg
 import pytest
@@ -13,7 +13,7 @@ OPEN = (
     "alter table penstock.ledger drop constraint balance_not_negative",
 )
 NEWEST = "(select max(id) from penstock.ledger)"
-# The balance follows, so that all adds up; but the line was seen.
+# The balance changes, too, so that the sums agree; but the auditor has seen the line before.
 LOST = f"""
 delete from penstock.ledger where id = {NEWEST};
 update penstock.account set balance = balance - 50 where name = 'a'
@@ -25,7 +25,7 @@ insert into penstock.resolution select * from penstock.resolution where charged 
 
 
 async def books(conn: asyncpg.Connection) -> None:
-    """A grant, a job in part, one for nothing, one that lives, a deduction, and a late grant."""
+    """A grant, a partly charged job, a free one, a live one, a deduction, and a late grant."""
     await factory.queue(conn)
     await factory.plan(conn)
     await conn.execute("select penstock.grant_credits('a', 100)")
@@ -71,7 +71,7 @@ async def test_sound_books_add_up(conn: asyncpg.Connection) -> None:
         ("update penstock.finished set reserved = 9 where reserved = 10", "jobs and their"),
     ],
 )
-async def test_what_is_wrong_with_the_books_is_found(
+async def test_faults_in_the_ledger_are_found(
     conn: asyncpg.Connection, fault: str, cry: str
 ) -> None:
     """G1, G3, G4"""

@@ -1,6 +1,6 @@
-"""R-F28: a base backup and the log, restored to a point in time, while the old world still runs.
+"""R-F28: a base backup and the WAL, restored to a point in time, while the old system still runs.
 
-What docs/howto/backup.md says to do, and what it says of the time after.
+The steps and the consequences that docs/howto/backup.md describes.
 """
 
 import asyncio
@@ -35,7 +35,7 @@ pytestmark = pytest.mark.timeout(300)
 
 @asynccontextmanager
 async def loaded(on: Ground) -> AsyncIterator[None]:
-    """Clients that submit until the end of the block."""
+    """Run clients that submit until the end of the block."""
     over = asyncio.Event()
 
     async def submit_on() -> None:
@@ -53,7 +53,7 @@ async def loaded(on: Ground) -> AsyncIterator[None]:
 
 
 def restored(server: Postmaster, archive: Path, backup: Postmaster) -> Postmaster:
-    """The backup as a server in the place of the old one, up to the point."""
+    """Start the backup as a server instead of the old one, up to the point in time."""
     server.kill()
     (backup.data / "standby.signal").unlink()
     (backup.data / "recovery.signal").touch()
@@ -64,7 +64,7 @@ def restored(server: Postmaster, archive: Path, backup: Postmaster) -> Postmaste
         )
     shutil.chown(backup.data / "recovery.signal", (backup.data / "PG_VERSION").owner())
     backup.start()
-    # It answers before it takes writes.
+    # It answers before it accepts writes.
     until(lambda: ask(backup, "select not pg_is_in_recovery()"), "it is no standby any more")
     return backup
 
@@ -72,12 +72,12 @@ def restored(server: Postmaster, archive: Path, backup: Postmaster) -> Postmaste
 async def test_a_restored_database_is_sound_and_late_workers_harm_nothing(
     tmp_path: Path, scale: Scale
 ) -> None:
-    """All answered for before the point is there; what ran is finished once; the rest is told."""
+    """Jobs acknowledged before the point exist, running ones finish once, late callbacks run."""
     with room() as archive:
         settings = {"archive_mode": "on", "archive_command": f"cp %p {archive}/%f"}
         async with ground(tmp_path, settings=settings) as on:
             await on.api.start()
-            # Its queue: another one is left to the test.
+            # Only its queue: the test uses another one.
             old = await on.crew.start("old", queues=["q"])
             gate = on.crew.gate()
             ran_on = await submit_many(on.conn, "hold", 5, {"gate": str(gate)})
@@ -111,7 +111,7 @@ async def test_a_restored_database_is_sound_and_late_workers_harm_nothing(
                 took = time.monotonic() - begun
                 await _the_past_is_there(conn, before, pending)
                 await _words_of_strangers_are_stale(conn, stranger, started)
-                # Those run a second time beside the first, in the same worker.
+                # These run a second time beside the first, in the same worker.
                 await on.crew.until_noted("start", 5 + 2 * len(twice) + len(gone), seconds=30)
                 gate.touch()
                 await _all_end(conn, [*ran_on, *has_on_finish, *waiting, *twice])
@@ -128,7 +128,7 @@ async def test_a_restored_database_is_sound_and_late_workers_harm_nothing(
 
 
 async def _webhooks(on: Ground) -> list[UUID]:
-    """Jobs whose ends a receiver has not heard of; nobody sends here."""
+    """Finish jobs whose webhooks are not sent yet."""
     return [
         await factory.submit(on.conn, "nap", payload={"seconds": 0}, webhook_url=f"{RECEIVER}/{n}")
         for n in range(3)
@@ -152,7 +152,7 @@ async def _the_past_is_there(
         "select id::text from penstock.job union all select id::text from penstock.finished"
     )
     assert set(before.values()) <= {row["id"] for row in rows}
-    # What was not sent by then is sent from here, under the same id.
+    # The restored system sends messages that were not sent before the point, with the same id.
     assert await _pending(conn) == pending
     assert pending
 
@@ -166,25 +166,25 @@ async def _words_of_strangers_are_stale(
     assert [(row["id"], row["attempt"]) for row in started] == [
         (row["id"], row["attempt"]) for row in late
     ]
-    told = await factory.finish(conn, stranger, late, "failed", error={"class": "bug"})
-    assert [row["verdict"] for row in told] == ["stale"] * len(late)
-    told = await factory.finish(conn, here, started)
-    assert [row["verdict"] for row in told] == ["done"] * len(late)
+    messages = await factory.finish(conn, stranger, late, "failed", error={"class": "bug"})
+    assert [row["verdict"] for row in messages] == ["stale"] * len(late)
+    messages = await factory.finish(conn, here, started)
+    assert [row["verdict"] for row in messages] == ["done"] * len(late)
 
 
 async def _all_end(conn: asyncpg.Connection, jobs: list[UUID]) -> None:
-    async def ended() -> bool:
+    async def finished() -> bool:
         return not await conn.fetchval("select count(*) from penstock.job")
 
-    await eventually(ended, "nothing is left to do", seconds=40, poll=0.05)
+    await eventually(finished, "nothing is left to do", seconds=40, poll=0.05)
     rows = await conn.fetch("select status::text from penstock.finished where id = any($1)", jobs)
     assert [row["status"] for row in rows] == ["succeeded"] * len(jobs)
 
 
 async def _keys_are_good_again(on: Ground, lost: list[str]) -> None:
-    """A client that repeats what was lost gets a job, and no error.
+    """A client that repeats a lost submit gets a job, and no error.
 
-    Some of the first were on their way when the point was set: they are there, and told again.
+    Some of the first submits were in progress at the point: they exist, and are returned again.
     """
     for key in lost:
         on.acked.pop(key)

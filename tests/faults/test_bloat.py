@@ -1,4 +1,4 @@
-"""R-F25: a transaction that is held open keeps every dead row, while jobs come and go."""
+"""R-F25: an open transaction prevents the removal of dead rows, while jobs run."""
 
 import statistics
 import time
@@ -15,7 +15,7 @@ from support.shapes import Scale
 
 JOBS_A_SECOND = 500
 BATCH = 25
-# Within so many times of what it was before; but what a busy machine adds is nobody's fault.
+# The allowed factor; times below this limit may come from a busy machine.
 BOUND = 5
 NOISE_SECONDS = 0.03
 
@@ -23,7 +23,7 @@ pytestmark = pytest.mark.timeout(1_200)
 
 
 async def flow(conn: asyncpg.Connection, worker: int, seconds: float) -> list[float]:
-    """Jobs that are submitted, started and ended, at an even pace; how long each claim took."""
+    """Submit, start and finish jobs at an even pace; return how long each claim took."""
     took = []
     begun = time.monotonic()
     due = begun
@@ -44,10 +44,10 @@ def p99(took: list[float]) -> float:
     return statistics.quantiles(took, n=100)[98]
 
 
-async def test_an_old_transaction_slows_claims_within_a_bound(
+async def test_an_old_transaction_slows_claims_only_within_a_bound(
     migrated: str, scale: Scale, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """And `penstock doctor` names it; when it has ended, all is as before."""
+    """`penstock doctor` names the transaction; after its end claims are as fast as before."""
     async with connections(migrated) as connect:
         conn, holder = await connect(), await connect()
         await factory.queue(conn)

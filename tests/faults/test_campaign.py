@@ -1,4 +1,4 @@
-"""The campaign: a whole installation under load, random faults on a seed, rest, one referee."""
+"""The campaign: an installation under load, random faults from a seed, a quiet phase, a referee."""
 
 import asyncio
 import json
@@ -26,14 +26,14 @@ SECONDS = 25.0
 QUIET_SECONDS = (60.0, 180.0)
 EACH_FAULT = 3
 SAMPLES = (10, 500)
-# What start, rest and the referee may take together: each has its own bound, too.
+# The limit for starting, the quiet phase and the referee together: each has its own bound, too.
 BESIDE_SECONDS = 600.0
 LONGEST_SECONDS = 4 * 3_600
 
 
 @pytest.fixture
 def folder(request: pytest.FixtureRequest) -> Iterator[Path]:
-    """Where all processes note what they do; kept, with a copy of the database, on failure."""
+    """The folder with all logs; kept after a failure, with a copy of the database."""
     folder = Path(tempfile.mkdtemp(prefix="penstock-campaign-"))
     failed = request.session.testsfailed
     yield folder
@@ -43,8 +43,8 @@ def folder(request: pytest.FixtureRequest) -> Iterator[Path]:
 
 @pytest.fixture
 async def world(folder: Path, seed: int, scale: Scale) -> AsyncIterator[World]:
-    with room() as place:
-        world = World(folder, place, seed)
+    with room() as folder_of_run:
+        world = World(folder, folder_of_run, seed)
         world.brief = scale(True, False)
         try:
             yield world
@@ -65,7 +65,7 @@ async def test_nothing_is_lost_doubled_or_stuck_whatever_fails(
     """
     long = scale(False, True)
     seconds = request.config.getoption("--minutes") * 60 if long else SECONDS
-    # In less than the full time not everything can come three times.
+    # In less than the full time not every fault can come three times.
     each = min(EACH_FAULT, max(1, int(seconds // 240)))
     only = (request.config.getoption("--weather") or "").split(",")
     only = [name for name in only if name]
@@ -106,7 +106,7 @@ async def test_nothing_is_lost_doubled_or_stuck_whatever_fails(
 
 
 def _keep(world: World) -> None:
-    """The database beside the logs, for whoever looks for the reason."""
+    """Copy the database beside the logs, to find the reason of a failure."""
     (world.folder / "failed").touch()
     if world.postgres.log.exists():
         shutil.copy(world.postgres.log, world.folder / "postgres.log")

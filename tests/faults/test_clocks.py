@@ -1,4 +1,4 @@
-"""R-F10: clocks that are wrong, or are set while all goes on. The server's decides, no other."""
+"""R-F10: clocks that are wrong, or are set under load. Only the database server's clock counts."""
 
 import asyncio
 import time
@@ -17,9 +17,9 @@ from support.worker.crew import outcomes, submit_many
 
 HOUR, DAY = 3_600, 86_400
 WAIT_SECONDS = 1.5
-# Later than this a retry or a takeover is late: polls, graces and a busy machine are in it.
+# A retry or a takeover after this is late; it includes polls, grace periods and a busy machine.
 LATE_SECONDS = 12.0
-# After a step no lease expires for a while (worker/membership/clocks.py); then upkeep goes on.
+# After a clock jump no lease expires for a while (worker/membership/clocks.py).
 SETTLED_SECONDS = 9.0
 
 pytestmark = pytest.mark.timeout(300)
@@ -31,7 +31,7 @@ def tools() -> None:
 
 
 async def waits_its_time(on: Ground) -> None:
-    """A delay and a retry take what they should, by a clock that nobody sets."""
+    """A delay and a retry take the right time, by a clock that is not set."""
     begun = time.monotonic()
     jobs = [
         await factory.submit(on.conn, "nap", payload={"seconds": 0}, delay_seconds=WAIT_SECONDS),
@@ -50,7 +50,7 @@ async def lost(on: Ground) -> int:
 
 
 async def held(on: Ground, n: int) -> tuple[list[UUID], Path]:
-    """Jobs that run until the gate is there."""
+    """Submit jobs that run until the gate file exists."""
     gate = on.crew.gate(f"gate-{time.monotonic()}")
     before = len(on.crew.noted("start"))
     jobs = await submit_many(on.conn, "hold", n, {"gate": str(gate)})
@@ -61,12 +61,12 @@ async def held(on: Ground, n: int) -> tuple[list[UUID], Path]:
 async def ends_once(on: Ground, jobs: list[UUID], gate: Path) -> None:
     gate.touch()  # noqa: ASYNC240  # a moment
     for row in await on.crew.until_finished(jobs):
-        told = await on.conn.fetch("select * from penstock.attempts where job_id = $1", row["id"])
-        assert (row["status"], row["attempt"]) == ("succeeded", 1), f"{told}\n{on.logs()}"
+        answer = await on.conn.fetch("select * from penstock.attempts where job_id = $1", row["id"])
+        assert (row["status"], row["attempt"]) == ("succeeded", 1), f"{answer}\n{on.logs()}"
 
 
 async def test_clocks_of_workers_and_servers_decide_nothing(tmp_path: Path, scale: Scale) -> None:
-    """R-F10, I19: hours and days ahead or behind, and set while jobs run, it is all the same."""
+    """R-F10, I19: clocks hours and days off, or set while jobs run, change nothing."""
     watch = Watch(tmp_path / "watch", at_once=True)
     async with ground(tmp_path, prefix=watch.prefix) as on:
         await on.api.start()
@@ -82,7 +82,7 @@ async def test_clocks_of_workers_and_servers_decide_nothing(tmp_path: Path, scal
                 )
                 token = made.json()["token"]
                 assert (await _open(client, jobs[0], token)).status_code == 200
-                # As at another server, whose clock is an hour ahead of this one's.
+                # As with another server, whose clock is an hour ahead of this one's.
                 watch.set(ahead + HOUR)
                 refused = await _until_refused(client, jobs[0], token)
                 assert (refused.status_code, refused.json()["code"]) == (401, "unauthorized")
@@ -105,8 +105,8 @@ async def _until_refused(client: httpx.AsyncClient, job: UUID, token: str) -> ht
     return await _open(client, job, token)
 
 
-async def test_a_server_whose_clock_is_set_goes_on(tmp_path: Path, scale: Scale) -> None:
-    """R-F10: forward, nobody who lives is given up; back, nothing waits for the hour to return."""
+async def test_a_server_whose_clock_is_set_keeps_working(tmp_path: Path, scale: Scale) -> None:
+    """R-F10: after a step forward no living worker is lost; after one back no job waits longer."""
     with room() as folder:
         watch = Watch(folder / "watch", at_once=True)
         async with ground(tmp_path, environment=watch.environment) as on:
@@ -131,7 +131,7 @@ async def test_a_server_whose_clock_is_set_goes_on(tmp_path: Path, scale: Scale)
 
 
 async def _a_death_is_seen(on: Ground) -> None:
-    """What a killed worker ran runs again soon, by whatever clock."""
+    """The jobs of a killed worker run again soon, by any clock."""
     gate = on.crew.gate()
     jobs = await submit_many(on.conn, "hold_first", 4, {"gate": str(gate)})
 

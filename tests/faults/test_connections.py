@@ -1,4 +1,4 @@
-"""R-F14: a server without connections to spare, and clients that want many."""
+"""R-F14: a server without free connections, and clients that need many."""
 
 import asyncio
 import time
@@ -18,7 +18,7 @@ from support.worker.crew import Process, outcomes, submit_many
 MOST = 30
 LEAKS = 18
 CLIENTS = 200
-# The API's own deadline, and what a busy machine adds.
+# The API's own deadline, and the delay by a busy machine.
 ANSWER_SECONDS = 25.0
 TAKEOVER_SECONDS = 8.0
 STRANGER = "stranger"
@@ -27,7 +27,7 @@ pytestmark = pytest.mark.timeout(300)
 
 
 async def leak(on: Ground, n: int | None) -> list[asyncpg.Connection]:
-    """Sessions of another role, idle in a transaction; all that the server gives, unless said."""
+    """Open sessions of another role, idle in a transaction; by default as many as possible."""
     dsn = on.server.dsn.replace("owner@", f"{STRANGER}@")
     found: list[asyncpg.Connection] = []
     while n is None or len(found) < n:
@@ -41,8 +41,8 @@ async def leak(on: Ground, n: int | None) -> list[asyncpg.Connection]:
 
 
 async def storm(on: Ground, each: int) -> Counter[int]:
-    """Many clients at once: each is answered, and soon."""
-    told: Counter[int] = Counter()
+    """Call with many clients at once: each gets an answer soon."""
+    statuses: Counter[int] = Counter()
 
     async def submit(client: httpx.AsyncClient) -> None:
         for _ in range(each):
@@ -50,20 +50,20 @@ async def storm(on: Ground, each: int) -> Counter[int]:
             try:
                 answer = await on.submit(client, uuid.uuid4().hex)
             except httpx.ReadError:
-                continue  # the connection was idle for too long, and was closed at this moment
+                continue  # the connection was idle too long, and was closed at this moment
             assert time.monotonic() - begun < ANSWER_SECONDS
-            told[answer.status_code] += 1
+            statuses[answer.status_code] += 1
             if not answer.is_success:
                 assert answer.json()["code"] == "unavailable"
                 assert int(answer.headers["retry-after"]) >= 1
 
     async with on.client() as client:
         await asyncio.gather(*(submit(client) for _ in range(CLIENTS)))
-    return told
+    return statuses
 
 
-async def test_a_server_that_is_full_of_strangers(tmp_path: Path, scale: Scale) -> None:
-    """What holds a session keeps it: deaths are seen, jobs run; who comes new is told why not."""
+async def test_a_server_whose_connections_are_all_taken(tmp_path: Path, scale: Scale) -> None:
+    """Open sessions work on: lost workers are noticed, jobs run; new clients get the reason."""
     settings = {"max_connections": str(MOST), "superuser_reserved_connections": "0"}
     async with ground(tmp_path, settings=settings) as on:
         await on.conn.execute(f"create role {STRANGER} login")
@@ -79,7 +79,7 @@ async def test_a_server_that_is_full_of_strangers(tmp_path: Path, scale: Scale) 
         await on.crew.until_noted("start", 4)
         begun = time.monotonic()
         dying.kill()
-        many += await leak(on, None)  # what it had is taken at once
+        many += await leak(on, None)  # its connections are taken at once
         await eventually(lambda: _taken(on, jobs), "its jobs are taken", seconds=TAKEOVER_SECONDS)
         took = time.monotonic() - begun
         print(f"strangers everywhere: {dict(await storm(on, scale(1, 20)))}, takeover {took:.2f} s")
@@ -105,7 +105,7 @@ async def test_a_server_that_is_full_of_strangers(tmp_path: Path, scale: Scale) 
 
 
 async def _taken(on: Ground, jobs: list[uuid.UUID]) -> bool:
-    """Each is done, or with a worker that lives."""
+    """Each job has finished, or is with a living worker."""
     n = await on.conn.fetchval(
         "select count(*) from penstock.job j join penstock.worker w on w.id = j.worker_id"
         " where j.id = any($1) and w.name = 'dying'",

@@ -1,7 +1,7 @@
 """Credits in a storm: 32 connections spend one account while workers and the server are killed.
 
-In no snapshot is anything negative or does anything not add up; what was told is what is there; and
-in the end each job is resolved once, and every credit that was bought is spent or left.
+In every snapshot balances are not negative and the sums agree; every answer matches the database;
+in the end each job is settled once, and every bought credit is spent or left.
 """
 
 from collections.abc import Iterator
@@ -15,7 +15,7 @@ from support.storms.credit_storm import CALM_SECONDS, CreditStorm
 
 SECONDS = (20, 600)
 KILLS = (3, 40)
-# What a storm must have seen, or it was none. A short one on a slow machine may miss the rest.
+# Events that every storm must have; a short one on a slow machine may miss the others.
 WEATHER = ["submits", "starts", "cancels", "ended, succeeded", "ended, failed"]
 LONG_WEATHER = [
     "refused, insufficient_credits",

@@ -1,4 +1,4 @@
-"""R-F9, R-F9b: disks that are full, slow or broken, under a server that says "committed"."""
+"""R-F9, R-F9b: disks that are full, slow or broken, under a server that reports commits."""
 
 import asyncio
 import time
@@ -27,11 +27,11 @@ from support.shapes import Scale
 from support.waiting import eventually
 
 BACK_SECONDS = 10
-# Beside other tests; a server replays its log first, and that takes the processor.
+# Beside other tests: a server first replays its WAL, which needs the processor.
 BUSY_SECONDS = 40
 SLOW_SECONDS = 0.5
 HANG_SECONDS = 8
-# Room that is left for a while on a disk that was full: some calls pass, some do not.
+# A little free space on a full disk: some calls succeed, some do not.
 CRUMBS = 200_000
 
 pytestmark = pytest.mark.timeout(300)
@@ -42,8 +42,8 @@ def tools() -> None:
     need("strace", "mount", root=True)
 
 
-class Told:
-    """What clients were answered, while they went on submitting."""
+class Answers:
+    """The answers to clients that kept submitting."""
 
     def __init__(self) -> None:
         self.statuses: Counter[int] = Counter()
@@ -57,20 +57,20 @@ class Told:
         if answer.is_success:
             self.soonest = min(self.soonest, seconds)
         else:
-            told = answer.json()
-            self.codes[told["code"]] += 1
+            answers = answer.json()
+            self.codes[answers["code"]] += 1
             assert answer.headers["content-type"] == "application/problem+json"
-            assert int(answer.headers["retry-after"]) >= 1, told
+            assert int(answer.headers["retry-after"]) >= 1, answers
 
 
-async def submit_on(on: Ground, told: Told, seconds: float) -> None:
-    """A client that goes on whatever it is told, each time with a new key."""
+async def submit_on(on: Ground, answers: Answers, seconds: float) -> None:
+    """A client that submits again after any answer, each time with a new key."""
     ends = time.monotonic() + seconds
     async with on.client() as client:
         while time.monotonic() < ends:
             begun = time.monotonic()
             with suppress(httpx.TransportError):
-                told.hear(
+                answers.hear(
                     await on.submit(client, uuid.uuid4().hex),
                     time.monotonic() - begun,
                 )
@@ -78,7 +78,7 @@ async def submit_on(on: Ground, told: Told, seconds: float) -> None:
 
 
 async def back(on: Ground, *, seconds: float = BUSY_SECONDS) -> float:
-    """A submit is taken again and its job has run; after how many seconds that was."""
+    """Wait until a submit succeeds again and its job has run; return after how many seconds."""
     begun = time.monotonic()
     async with on.client() as client:
         job = await on.insist(client, uuid.uuid4().hex, within=seconds)
@@ -93,25 +93,25 @@ async def back(on: Ground, *, seconds: float = BUSY_SECONDS) -> float:
     return time.monotonic() - begun
 
 
-async def test_a_full_disk_refuses_and_comes_back(tmp_path: Path, scale: Scale) -> None:
-    """R-F9b: 503 and why, for jobs and uploads; no answered one is lost; back without hands."""
+async def test_a_full_disk_refuses_and_recovers(tmp_path: Path, scale: Scale) -> None:
+    """R-F9b: 503 with the reason, for jobs and uploads; no acknowledged one is lost; recovery."""
     async with ground(tmp_path, disks={"base": 80}, settings={"autovacuum": "off"}) as on:
         await on.api.start()
         workers = [await on.crew.start(name) for name in ("one", "two")]
         ballast = Ballast(on.server.data / "base")
-        told = Told()
+        answers = Answers()
         for leave in scale((0, CRUMBS), (0, CRUMBS) * 5):
             ballast.fill(leave=leave)
-            await asyncio.gather(*(submit_on(on, told, scale(2, 10)) for _ in range(4)))
+            await asyncio.gather(*(submit_on(on, answers, scale(2, 10)) for _ in range(4)))
             async with on.client() as client:
                 answer = await client.post("/v1/uploads", files={"file": b"text " * 600_000})
             assert (answer.status_code, answer.json()["code"]) == (503, "disk_full")
             assert "disk is full" in answer.json()["detail"]
             ballast.drop()
             took = await back(on, seconds=scale(BUSY_SECONDS, BACK_SECONDS))
-            print(f"disk full: {dict(told.statuses)}, back after {took:.2f} s")
-        assert set(told.statuses) == {201, 503}
-        assert set(told.codes) == {"disk_full"}
+            print(f"disk full: {dict(answers.statuses)}, back after {took:.2f} s")
+        assert set(answers.statuses) == {201, 503}
+        assert set(answers.codes) == {"disk_full"}
         await on.drained()
         assert all(worker.popen.poll() is None for worker in workers)
         assert "Traceback" not in on.logs()
@@ -120,7 +120,7 @@ async def test_a_full_disk_refuses_and_comes_back(tmp_path: Path, scale: Scale) 
 async def test_a_full_disk_of_the_log_stops_the_server_and_loses_nothing(
     tmp_path: Path, scale: Scale
 ) -> None:
-    """R-F9b: Postgres ends itself; its supervisor starts it again, and all is back with room."""
+    """R-F9b: Postgres stops; its supervisor restarts it, and all works when there is space."""
     async with ground(
         tmp_path,
         disks={"pg_wal": 64},
@@ -130,25 +130,25 @@ async def test_a_full_disk_of_the_log_stops_the_server_and_loses_nothing(
         await on.crew.start("one")
         ballast = Ballast(on.server.data / "pg_wal")
         for _ in range(scale(1, 5)):
-            told = Told()
+            answers = Answers()
             async with supervised(on.server):
                 await back(on)
                 ballast.fill()
-                clients = asyncio.gather(*(submit_on(on, told, scale(3, 15)) for _ in range(4)))
+                clients = asyncio.gather(*(submit_on(on, answers, scale(3, 15)) for _ in range(4)))
                 await _write_log(on)
                 await clients
                 ballast.drop()
                 took = await back(on, seconds=scale(BUSY_SECONDS, BACK_SECONDS))
-            print(f"log full: {dict(told.statuses)}, back after {took:.2f} s")
-            assert told.statuses[503]
-            assert set(told.statuses) <= {201, 503}
+            print(f"log full: {dict(answers.statuses)}, back after {took:.2f} s")
+            assert answers.statuses[503]
+            assert set(answers.statuses) <= {201, 503}
         assert "No space left on device" in on.server.log.read_text()
         await on.drained()
         assert "Traceback" not in on.logs()
 
 
 async def _write_log(on: Ground) -> None:
-    """More log than there is room for, until the server has ended of it."""
+    """Write more WAL than there is space for, until the server stops."""
     with suppress(Exception):
         conn = await on.fresh()
         await conn.execute("create table if not exists ballast (pad text)")
@@ -160,31 +160,33 @@ async def _write_log(on: Ground) -> None:
 
 
 async def test_a_slow_disk_answers_late_and_never_early(tmp_path: Path, scale: Scale) -> None:
-    """R-F9: no job is answered for before its commit is on the disk; then the queue drains."""
+    """R-F9: no job is acknowledged before its commit is on disk; then the queue drains."""
     async with ground(tmp_path, settings={"wal_sync_method": "fdatasync"}) as on:
         await on.api.start()
         await on.crew.start("one")
         await back(on)
-        told = Told()
+        answers = Answers()
         slow = f"fdatasync:delay_enter={int(SLOW_SECONDS * 1e6)}"
         async with injected(sorted(on.server.processes()), slow):
-            await asyncio.gather(*(submit_on(on, told, scale(3, 30)) for _ in range(4)))
+            await asyncio.gather(*(submit_on(on, answers, scale(3, 30)) for _ in range(4)))
         took = await back(on)
-        print(f"slow disk: {dict(told.statuses)}, {told.soonest:.2f} to {told.slowest:.2f} s")
+        print(
+            f"slow disk: {dict(answers.statuses)}, {answers.soonest:.2f} to {answers.slowest:.2f} s"
+        )
         print(f"slow disk: back after {took:.2f} s")
-        assert told.statuses[201] > 0
-        assert told.soonest >= SLOW_SECONDS
+        assert answers.statuses[201] > 0
+        assert answers.soonest >= SLOW_SECONDS
         await on.drained(seconds=60)
         assert "Traceback" not in on.logs()
 
 
-async def test_workers_hear_of_a_job_before_the_disk_and_nobody_else_does(tmp_path: Path) -> None:
-    """R-F9: its caller, who repeats it, and the handler have to wait; then the server dies."""
+async def test_only_workers_see_a_job_before_it_is_on_disk(tmp_path: Path) -> None:
+    """R-F9: the caller that repeats its submit and the handler must wait; then the server dies."""
     job = NewJob(kind="nap", payload={"seconds": 0.0})
     async with ground(tmp_path, settings={"wal_sync_method": "fdatasync"}) as on:
         await on.crew.start("one")
         hints: list[object] = []
-        await on.conn.add_listener("penstock_job", lambda *told: hints.append(told[-1]))
+        await on.conn.add_listener("penstock_job", lambda *answers: hints.append(answers[-1]))
         async with await Engine.open(on.server.dsn) as engine:
             # Two connections, and the worker's.
             await asyncio.gather(*(engine.jobs.submit(job, wake="q") for _ in range(2)))
@@ -201,8 +203,8 @@ async def test_workers_hear_of_a_job_before_the_disk_and_nobody_else_does(tmp_pa
                 assert not any(call.done() for call in calls)
                 assert len(on.crew.noted("start")) == 2
                 on.server.kill()
-            told = await asyncio.gather(*calls, return_exceptions=True)
-            assert [type(one) for one in told] == [Unavailable, Unavailable]
+            answers = await asyncio.gather(*calls, return_exceptions=True)
+            assert [type(one) for one in answers] == [Unavailable, Unavailable]
             on.server.start()
             await engine.jobs.submit(job, idempotency_key="k", wake="q")
             await on.crew.until_noted("start", 3)
@@ -211,7 +213,7 @@ async def test_workers_hear_of_a_job_before_the_disk_and_nobody_else_does(tmp_pa
 
 
 async def _wait(on: Ground, n: int) -> bool:
-    """Whether so many wait for the disk."""
+    """Return whether so many sessions wait for the disk."""
     waiting = await on.conn.fetchval(
         "select count(*) from pg_stat_activity where wait_event ilike 'wal%'"
         " and query ~ 'submit_waking|submit_one|claim_jobs'"
@@ -223,17 +225,15 @@ async def _is_there(on: Ground, hints: list[object]) -> bool:
     return bool(hints and await on.conn.fetchval("select count(*) from penstock.job"))
 
 
-async def test_a_broken_disk_loses_nothing_that_was_answered_for(
-    tmp_path: Path, scale: Scale
-) -> None:
-    """R-F9: Postgres does not trust a disk that has failed once: it ends itself, and recovers."""
+async def test_a_broken_disk_loses_no_acknowledged_job(tmp_path: Path, scale: Scale) -> None:
+    """R-F9: Postgres does not trust a disk that has failed once: it stops, and recovers."""
     async with ground(tmp_path, settings={"wal_sync_method": "fdatasync"}) as on:
         await on.api.start()
         await on.crew.start("one")
         for _ in range(scale(1, 10)):
-            told = Told()
+            answers = Answers()
             async with supervised(on.server):
-                clients = asyncio.gather(*(submit_on(on, told, 4) for _ in range(4)))
+                clients = asyncio.gather(*(submit_on(on, answers, 4) for _ in range(4)))
                 await asyncio.sleep(1)
                 postmaster = on.server.pid
                 others = sorted(on.server.processes() - {postmaster})
@@ -241,8 +241,8 @@ async def test_a_broken_disk_loses_nothing_that_was_answered_for(
                     await eventually(lambda: _panicked(on), "it ends itself", poll=0.02)
                 await clients
                 took = await back(on)
-            print(f"broken disk: {dict(told.statuses)}, back after {took:.2f} s")
-            assert set(told.statuses) <= {201, 503}
+            print(f"broken disk: {dict(answers.statuses)}, back after {took:.2f} s")
+            assert set(answers.statuses) <= {201, 503}
         await on.drained()
         assert "Traceback" not in on.logs()
 
@@ -252,8 +252,8 @@ async def _panicked(on: Ground) -> bool:
 
 
 @pytest.mark.faults
-async def test_a_disk_that_hangs_is_told_in_time_and_the_key_stays_good(tmp_path: Path) -> None:
-    """R-F9: at the API's deadline a 503; the commit arrives later, and its key finds the job."""
+async def test_a_hanging_disk_is_reported_in_time_and_the_key_stays_valid(tmp_path: Path) -> None:
+    """R-F9: 503 at the API's deadline; the commit succeeds later, and the key returns the job."""
     async with ground(tmp_path, settings={"wal_sync_method": "fdatasync"}) as on:
         await on.api.start()
         await on.crew.start("one")
@@ -266,7 +266,7 @@ async def test_a_disk_that_hangs_is_told_in_time_and_the_key_stays_good(tmp_path
                 took = time.monotonic() - begun
                 assert (answer.status_code, answer.json()["code"]) == (503, "unavailable")
                 assert took < ANSWER_SECONDS + BACK_SECONDS
-                print(f"a disk that hangs: told after {took:.2f} s")
+                print(f"a disk that hangs: answer after {took:.2f} s")
             await on.insist(client, "hangs", within=60)
         await on.drained(seconds=60)
         assert await _count(on) == 2

@@ -1,7 +1,7 @@
-"""The primary dies under load, its standby takes over, and the programs go on by themselves.
+"""The primary dies under load, its standby takes over, and the programs continue.
 
-What was acknowledged is there and ends once; what was in doubt is resolved by asking again with the
-same key. Nobody restarts a program.
+Acknowledged jobs exist and finish once; doubts are resolved by a repetition with the same key. No
+program is restarted.
 """
 
 import asyncio
@@ -33,7 +33,7 @@ SOME = 20
 async def test_no_acknowledged_job_is_lost_when_the_standby_takes_over(
     tmp_path: Path, scale: Scale
 ) -> None:
-    """M2, R-F11: round after round, each time the other way."""
+    """M2, R-F11: several rounds, each in the other direction."""
     rounds, firsts = scale(1, 10), []
     async with (
         pair() as servers,
@@ -55,10 +55,10 @@ async def test_no_acknowledged_job_is_lost_when_the_standby_takes_over(
 
 
 @pytest.mark.timeout(180)
-async def test_a_host_that_is_gone_without_a_word_keeps_nobody_from_the_next(
+async def test_a_silent_host_does_not_delay_the_next(
     tmp_path: Path,
 ) -> None:
-    """R-F11: nobody refuses a connection to the old primary; nobody answers, either."""
+    """R-F11: the old primary neither refuses connections nor answers."""
     with hosts("one", "two") as net, room() as folder:
         made = [
             Postmaster(folder / name, 5432, host=net[name].address, prefix=net[name].prefix)
@@ -75,12 +75,12 @@ async def test_a_host_that_is_gone_without_a_word_keeps_nobody_from_the_next(
                 async with asyncio.TaskGroup() as group:
                     for client in callers:
                         group.create_task(client.run(over, NAP))
-                    await _told(callers, SOME)
+                    await _answers(callers, SOME)
                     net.cut_off("one")
-                    # As soon as anybody can know of it.
+                    # As soon as a program can notice.
                     await _missed(callers, 0)
                     promoted = await asyncio.to_thread(servers.promote)
-                    await _told(callers, SOME, since=promoted)
+                    await _answers(callers, SOME, since=promoted)
                     over.set()
                 first = _first(callers, promoted)
                 print(f"\nfirst accepted after a promotion beside a silent host: {first:.2f} s")
@@ -93,7 +93,7 @@ async def test_a_host_that_is_gone_without_a_word_keeps_nobody_from_the_next(
 async def _round(
     servers: Pair, callers: Sequence[Client], folder: Path, number: int, *, comes_back: bool
 ) -> float:
-    """Load; the primary is killed; the standby takes over. Seconds to the first acknowledgement."""
+    """Kill the primary under load and promote the standby; seconds to the first acknowledgement."""
     over = asyncio.Event()
     gate = folder / f"gate-{number}"
     async with asyncio.TaskGroup() as group:
@@ -101,23 +101,23 @@ async def _round(
             await client.submit(f"held-{number}-{held}", {"gate": str(gate)}, "hold")
         for client in callers:
             group.create_task(client.run(over, NAP))
-        await _told(callers, SOME, since=time.monotonic())
+        await _answers(callers, SOME, since=time.monotonic())
         await eventually(lambda: _run(folder), "held jobs run", seconds=30, poll=0.05)
         doubts = _doubts(callers)
         await asyncio.to_thread(servers.primary.kill)
         await _missed(callers, doubts)
         promoted = await asyncio.to_thread(servers.promote)
-        await _told(callers, SOME, since=promoted)
+        await _answers(callers, SOME, since=promoted)
         gate.touch()
-        if comes_back:  # under load, as what it has to be: a standby
+        if comes_back:  # under load, as a standby
             await asyncio.to_thread(servers.follow)
-            await _told(callers, SOME, since=time.monotonic())
+            await _answers(callers, SOME, since=time.monotonic())
         over.set()
     return _first(callers, promoted)
 
 
-async def _told(callers: Sequence[Client], many: int, *, since: float = 0.0) -> None:
-    """Wait until so many were acknowledged from then on."""
+async def _answers(callers: Sequence[Client], many: int, *, since: float = 0.0) -> None:
+    """Wait until so many more submits were acknowledged."""
 
     async def enough() -> bool:
         return sum(at >= since for client in callers for at in client.at) >= many
@@ -130,7 +130,7 @@ def _doubts(callers: Sequence[Client]) -> int:
 
 
 async def _missed(callers: Sequence[Client], before: int) -> None:
-    """Wait until a call has met a primary that is gone."""
+    """Wait until a call has failed at the dead primary."""
 
     async def in_doubt() -> bool:
         return _doubts(callers) > before
@@ -139,7 +139,7 @@ async def _missed(callers: Sequence[Client], before: int) -> None:
 
 
 async def _run(folder: Path) -> bool:
-    """Whether all that are held have begun: naps are over before there are as many."""
+    """Return whether all held jobs have begun; naps end before there are as many."""
     starts, ends = ({line.job for line in noted_in(folder, word)} for word in ("start", "end"))
     return len(starts - ends) >= HELD
 
@@ -149,8 +149,8 @@ def _first(callers: Sequence[Client], since: float) -> float:
 
 
 async def _end(servers: Pair, site: Programs, callers: Sequence[Client]) -> None:
-    """All that was told is there, once, and ended once; no handler ran twice."""
-    told = {key: job for client in callers for key, job in client.jobs.items()}
+    """Each acknowledged job exists once and has finished once; no handler ran twice."""
+    answers = {key: job for client in callers for key, job in client.jobs.items()}
 
     async def drained() -> bool:
         return bool(ask(servers.primary, "select count(*) = 0 from penstock.job"))
@@ -161,11 +161,11 @@ async def _end(servers: Pair, site: Programs, callers: Sequence[Client]) -> None
             "select f.id::text, f.status::text, i.key from penstock.finished f"
             " left join penstock.idempotency i on i.job_id = f.id"
         ).fetchall()
-    assert {key: job for job, _, key in rows} == told
-    assert len(rows) == len(told)
+    assert {key: job for job, _, key in rows} == answers
+    assert len(rows) == len(answers)
     assert {status for _, status, _ in rows} == {"succeeded"}
     starts = Counter(str(line.job) for line in noted_in(site.folder, "start"))
-    assert starts == Counter(told.values()), "a worker lived through it, and its job began anew"
+    assert starts == Counter(answers.values()), "a worker survived, but its job began again"
     assert not ask(
         servers.primary, "select count(*) from penstock.worker where lost_at is not null"
     )
@@ -174,7 +174,7 @@ async def _end(servers: Pair, site: Programs, callers: Sequence[Client]) -> None
 
 
 async def _runs_for_people(servers: Pair, folder: Path) -> None:
-    """The same address for what people call."""
+    """The same address for tools that people use."""
     doctor, status = await asyncio.gather(
         asyncio.to_thread(run, servers.dsn, folder, "doctor"),
         asyncio.to_thread(run, servers.dsn, folder, "migrate", "status"),
@@ -184,8 +184,8 @@ async def _runs_for_people(servers: Pair, folder: Path) -> None:
 
 
 async def _old_primary(servers: Pair, site: Programs, client: Client) -> None:
-    """It comes back as it was, and takes writes: neither who lived through it nor who is new asks
-    it. A net, not a fence: see the how-to.
+    """It comes back unchanged, and accepts writes: neither old nor new programs use it. This is a
+    safety net, not a fence: see the how-to.
     """
     old = servers.standby
     await asyncio.to_thread(old.start)
@@ -216,5 +216,5 @@ where application_name in ('penstock heartbeat', 'penstock control', 'penstock u
 
 
 async def _sessions(server: Postmaster) -> bool:
-    """Three of each worker, and one of each API."""
+    """Count three sessions of each worker, and one of each API."""
     return bool(ask(server, _SESSIONS) >= 6)

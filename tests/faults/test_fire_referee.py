@@ -1,4 +1,4 @@
-"""The referee of the campaign cries out at whatever is wrong with a run, and at nothing else."""
+"""The referee of the campaign reports every fault of a run, and nothing else."""
 
 import json
 import shutil
@@ -43,7 +43,7 @@ async def judged(folder: Path, conn: asyncpg.Connection) -> Verdict:
 
 
 def entry(kind: type[Entry], which: Change, change: Change) -> Spoil:
-    """Lines of which `which` is true are replaced by those that `change` makes of them."""
+    """Replace the lines for which `which` is true by the results of `change`."""
 
     def spoil(folder: Path) -> None:
         lines = kind.read(folder)
@@ -107,16 +107,16 @@ def of(name: str) -> str:
 
 
 def payload(name: str, **fields: Any) -> str:
-    return f"{ENDED} set payload = payload || '{json.dumps(fields)}' where {of(name)}"
+    return f"{UPDATE_FINISHED} set payload = payload || '{json.dumps(fields)}' where {of(name)}"
 
 
 def failed(name: str, cls: str, reason: str | None = None) -> str:
     error = json.dumps({"class": cls, "message": "it failed", "reason": reason})
-    return f"{ENDED} set status = 'failed', error = '{error}' where {of(name)}"
+    return f"{UPDATE_FINISHED} set status = 'failed', error = '{error}' where {of(name)}"
 
 
 def blocked(job: str, *, worker: str = "w1", seconds: float = 8, ago: float = 0) -> Spoil:
-    """Noted by a handler in the loop: from before attempt 1 of f1 ended until after it."""
+    """A block of the loop: from before attempt 1 of f1 was settled until after it."""
 
     def spoil(folder: Path) -> None:
         [end] = [act for act in Act.read(folder) if act.tag == "f1" and act.attempt == 1][:1]
@@ -130,7 +130,7 @@ def blocked(job: str, *, worker: str = "w1", seconds: float = 8, ago: float = 0)
     return spoil
 
 
-ENDED = "update penstock.finished"
+UPDATE_FINISHED = "update penstock.finished"
 FINISHED = f"penstock.finished where {of('o1')}"
 LIVE = "select penstock.submit_job('quick', '{\"tag\": \"d2\"}')"
 UNTOLD = f"""
@@ -166,7 +166,7 @@ CHARGED_WHOLLY = """
 alter table penstock.resolution disable trigger user;
 update penstock.resolution set charged = 6, refunded = 0
 """
-TOLD_TWICE = """
+CALLED_TWICE = """
 alter table public.fire_done drop constraint fire_done_pkey;
 insert into public.fire_done select * from public.fire_done
 """
@@ -175,7 +175,7 @@ OVER_TIME = failed("f1", "timeout") + " and retry_of is null"
 ODD_OVER_TIME = f"update penstock.kind set name = 'odd' where name = 'quick'; {OVER_TIME}"
 TRACEBACK = "Traceback (most recent call last):\n  File x\nKeyError: 'x'"
 
-# What each rule says, and what is spoilt: a statement, or lines of a witness.
+# The message of each rule, and the damage: a statement, or changed lines of a witness.
 SPOILT: dict[str, list[tuple[str, str | Spoil | tuple[str, Spoil]]]] = {
     "1 accepted": [
         ("was accepted and is not there", f"delete from {FINISHED}"),
@@ -184,24 +184,27 @@ SPOILT: dict[str, list[tuple[str, str | Spoil | tuple[str, Spoil]]]] = {
         ("was rolled_back and has jobs", entry(Ack, tag("o1"), to(fate="rolled_back"))),
         ("was used by 2 requests", entry(Ack, tag("o1"), twice)),
         ("and is not there", entry(Ack, tag("r1"), to(fate="accepted", job="x"))),
-        ("nobody has asked for it", entry(Ack, tag("o1"), gone)),
+        ("no client has requested it", entry(Ack, tag("o1"), gone)),
         ("was accepted once and has 2 jobs", payload("o1", tag="o2")),
         ("was asked for once and has 2 jobs", payload("o1", tag="d1")),
-        ("that nobody was told of", entry(Ack, is_retry, gone)),
+        ("that no client knows of", entry(Ack, is_retry, gone)),
         ("are not there", entry(Ack, is_retry, more(job="x"))),
     ],
-    "2 ended": [
-        ("queued at attempt 0) has not ended", LIVE),
-        ("were not told to on_finish", UNTOLD),
+    "2 finished": [
+        ("queued at attempt 0) has not finished", LIVE),
+        ("on_finish callbacks have not run", UNTOLD),
     ],
     "3 once": [
         ("was started 2 times", entry(Act, tag("o1", "start"), twice)),
         ("is in no history", entry(Act, tag("o1", "start"), more(attempt=2))),
-        ("that no handler saw", entry(Act, tag("o1", "start"), gone)),
+        ("that no handler began", entry(Act, tag("o1", "start"), gone)),
         ("has attempts [1, 2]", ONE_MORE),
         ("has attempts [2]", "delete from penstock.attempt"),
-        ("was ended by attempts [1, 2]", TWO_ENDS),
-        ("result of another start", f"{ENDED} set result = '{{\"attempt\": 1}}' where {of('a1')}"),
+        ("was finished by attempts [1, 2]", TWO_ENDS),
+        (
+            "result of another attempt",
+            f"{UPDATE_FINISHED} set result = '{{\"attempt\": 1}}' where {of('a1')}",
+        ),
         ("has 2 rows", TWO_ROWS),
     ],
     "4 blameless": [
@@ -213,11 +216,11 @@ SPOILT: dict[str, list[tuple[str, str | Spoil | tuple[str, Spoil]]]] = {
         ("attempt 1 was lost in fine weather", FINE_WEATHER),
     ],
     "5 calls": [
-        ("by a start that was not", entry(Act, tag("a1", "start"), gone)),
-        ("by a start that was not", entry(Call, every, more(model=model_name("a1", 7)))),
-        ("by a start that was not", entry(Call, every, more(model=model_name("x", 1)))),
-        ("by a start that was not", entry(Call, every, to(at=1.0))),
-        ("was asked 2 times", entry(Call, every, twice)),
+        ("by an unknown attempt", entry(Act, tag("a1", "start"), gone)),
+        ("by an unknown attempt", entry(Call, every, more(model=model_name("a1", 7)))),
+        ("by an unknown attempt", entry(Call, every, more(model=model_name("x", 1)))),
+        ("by an unknown attempt", entry(Call, every, to(at=1.0))),
+        ("was called 2 times", entry(Call, every, twice)),
         ("without a whole answer", entry(Call, every, gone)),
         ("without a whole answer", entry(Call, every, to(gone=True))),
         ("without a whole answer", entry(Call, every, to(status=500))),
@@ -226,14 +229,14 @@ SPOILT: dict[str, list[tuple[str, str | Spoil | tuple[str, Spoil]]]] = {
     "6 webhooks": [
         ("none was left to be sent", NO_DELIVERY),
         ("id that is of no delivery", entry(Message, every, to(id="x"))),
-        ("nobody has taken it", entry(Message, has("answered", 200), gone)),
-        ("nobody has taken it", entry(Message, has("answered", 200), to(answered="hang"))),
+        ("was not received", entry(Message, has("answered", 200), gone)),
+        ("was not received", entry(Message, has("answered", 200), to(answered="hang"))),
         ("wrong signature", entry(Message, every, to(signature=False))),
         ("under the id of another", entry(Message, every, to(job="x"))),
         ("under the id of another", entry(Message, every, to(event="job.failed"))),
         ("before the end", entry(Message, every, to(at=1.0))),
         ("not delivered", "update penstock.delivery set delivered_at = null"),
-        ("tells of another end", "update penstock.delivery set event = 'job.failed'"),
+        ("reports another outcome", "update penstock.delivery set event = 'job.failed'"),
     ],
     "7 books": [
         ("account u1", "update penstock.account set balance = balance + 1 where name = 'u1'"),
@@ -248,11 +251,14 @@ SPOILT: dict[str, list[tuple[str, str | Spoil | tuple[str, Spoil]]]] = {
         ("0 snapshots were sound", entry(Sample, every, to(word="away"))),
     ],
     "9 on_finish": [
-        ("was not told to on_finish", "delete from public.fire_done"),
-        ("none of its own", "insert into public.fire_done values (gen_random_uuid(), 1)"),
-        ("was told of attempt 2", "update public.fire_done set attempt = 2"),
-        ("written by no on_finish", entry(Act, tag("p1", "hook"), gone)),
-        ("told to on_finish 2 times", TOLD_TWICE),
+        ("on_finish did not run", "delete from public.fire_done"),
+        (
+            "not a finished job of its kind",
+            "insert into public.fire_done values (gen_random_uuid(), 1)",
+        ),
+        ("on_finish got attempt 2", "update public.fire_done set attempt = 2"),
+        ("written by no on_finish", entry(Act, tag("p1", "on_finish"), gone)),
+        ("on_finish ran 2 times", CALLED_TWICE),
     ],
     "10 invariants": [
         ("check() found", "update penstock.gate set running = 1"),
@@ -288,21 +294,21 @@ SPOILT: dict[str, list[tuple[str, str | Spoil | tuple[str, Spoil]]]] = {
     ],
 }
 
-# What looks like a breach of a rule and is none.
+# Records that resemble a breach of a rule and are none.
 INNOCENT: list[tuple[str, Spoil]] = [
-    # The one that blocks is over its time like any other.
+    # The blocking job times out like any other.
     (OVER_TIME, blocked("itself")),
-    # A loop that stood still for a moment; that of another worker; before the attempt.
+    # A short block; a block of another worker; a block before the attempt.
     (OVER_TIME, blocked("other", seconds=1.0)),
     (OVER_TIME, blocked("other", worker="w2")),
     (OVER_TIME, blocked("other", ago=600)),
-    # A failure of its own.
+    # A failure for its own reason.
     (OVER_TIME.replace("timeout", "bug"), blocked("other")),
 ]
 
 
-async def test_a_sound_run_is_left_alone(small: Small, conn: asyncpg.Connection) -> None:
-    """A second start beside a lost one, a webhook that came twice, and doubts are no breach."""
+async def test_a_sound_run_has_no_breaches(small: Small, conn: asyncpg.Connection) -> None:
+    """A second attempt beside a lost one, a repeated webhook, and doubts are no breach."""
     verdict = await judged(small.folder, conn)
     assert verdict.breaches == {}
     counts = verdict.figures["counts"]
@@ -318,9 +324,7 @@ async def test_a_sound_run_is_left_alone(small: Small, conn: asyncpg.Connection)
 
 @pytest.mark.unsound
 @pytest.mark.parametrize("rule", SPOILT)
-async def test_what_is_wrong_with_a_run_is_found(
-    small: Small, conn: asyncpg.Connection, rule: str
-) -> None:
+async def test_faults_of_a_run_are_found(small: Small, conn: asyncpg.Connection, rule: str) -> None:
     for number, (cry, spoil) in enumerate(SPOILT[rule]):
         folder = small.folder.with_name(f"{small.folder.name}-{number}")
         shutil.copytree(small.folder, folder)
@@ -334,14 +338,14 @@ async def test_what_is_wrong_with_a_run_is_found(
         with pytest.raises(AssertionError) as caught:
             await judged(folder, conn)
         await change.rollback()
-        said = str(caught.value)
-        assert f"{rule}: " in said
-        assert cry in said.partition(f"{rule}: ")[2]
+        output = str(caught.value)
+        assert f"{rule}: " in output
+        assert cry in output.partition(f"{rule}: ")[2]
     await judged(small.folder, conn)
 
 
 @pytest.mark.parametrize("case", range(len(INNOCENT)))
-async def test_who_blocked_a_loop_pays_and_others_pay_for_what_is_their_own(
+async def test_only_the_blocking_job_gets_a_failure_and_others_for_their_own_faults(
     small: Small, conn: asyncpg.Connection, case: int
 ) -> None:
     statement, spoil = INNOCENT[case]
@@ -350,18 +354,18 @@ async def test_who_blocked_a_loop_pays_and_others_pay_for_what_is_their_own(
     await judged(small.folder, conn)
 
 
-async def test_a_start_that_was_taken_from_its_worker_may_go_on(
+async def test_an_attempt_that_its_worker_lost_may_run_on(
     small: Small, conn: asyncpg.Connection
 ) -> None:
-    """R-F2: from then on it is not the queue that let it run beside the next one."""
+    """R-F2: after that the queue's limit does not apply to it."""
     entry(Act, tag("o1", "end"), lambda act: [replace(act, at=act.at + 60)])(small.folder)
     await judged(small.folder, conn)
 
 
-async def test_a_program_that_is_started_without_a_server_may_end(
+async def test_a_program_started_without_a_server_may_end(
     small: Small, conn: asyncpg.Connection
 ) -> None:
-    """R-F5: it says why, and is started anew; one that has been at work for long may not."""
+    """R-F5: it reports why, and is restarted; one that has worked for long may not end."""
     output("penstock: The database cannot be reached: refused")(small.folder)
     young = entry(Exit, every, lambda one: [replace(one, meant=False, code=1, began=one.at - 1)])
     young(small.folder)

@@ -27,15 +27,15 @@ TESTS = Path(__file__).resolve().parents[1]
 SECRET = written(b"a key that only these tests know")
 
 
-async def test_the_sampler_notes_once_what_stands_still(
+async def test_the_sampler_logs_stuck_work_once(
     database: str,
     conn: asyncpg.Connection,
     clock: Clock,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Not at the first look: it may be about to move."""
-    monkeypatch.setattr("fire.sampler.LOOK_SECONDS", 0.0)
+    """Not at the first check: the work may be about to move."""
+    monkeypatch.setattr("fire.sampler.POLL_SECONDS", 0.0)
     monkeypatch.setattr("fire.sampler.STUCK_SECONDS", 0.2)
     log = Log(tmp_path)
     sampler = Sampler(database, log)
@@ -43,22 +43,22 @@ async def test_the_sampler_notes_once_what_stands_still(
     worker = await standing(conn)
     job = await factory.submit(conn)
     await accept(conn, clock, worker, 30)
-    await sampler.look()
+    await sampler.sample()
     assert sampler.seen["stuck"] == 0
 
     async def noted() -> bool:
-        await sampler.look()
+        await sampler.sample()
         return sampler.seen["stuck"] == 1
 
     await eventually(noted, "it is noted")
-    await sampler.look()
+    await sampler.sample()
     sampler.close()
     log.close()
     [sample] = [one for one in Sample.read(tmp_path) if one.word == "stuck"]
     assert str(job) in sample.what
 
 
-async def test_a_line_torn_by_a_kill_is_no_line(tmp_path: Path) -> None:
+async def test_a_line_cut_by_a_kill_is_skipped(tmp_path: Path) -> None:
     log = Log(tmp_path)
     log.write(Sample(word="sound"))
     path = tmp_path / Sample.file
@@ -69,10 +69,10 @@ async def test_a_line_torn_by_a_kill_is_no_line(tmp_path: Path) -> None:
 
 
 @pytest.mark.unsound
-async def test_the_sampler_notes_what_is_beyond_a_limit(
+async def test_the_sampler_logs_an_exceeded_limit(
     database: str, conn: asyncpg.Connection, tmp_path: Path
 ) -> None:
-    """A limit that was lowered leaves what had started; a start beyond it is a breach."""
+    """Jobs that run when a limit is lowered may go on; starting one above it is a breach."""
     log = Log(tmp_path)
     sampler = Sampler(database, log)
     await factory.queue(conn, "q", concurrency=2)
@@ -80,11 +80,11 @@ async def test_the_sampler_notes_what_is_beyond_a_limit(
     for _ in range(2):
         await factory.submit(conn)
     await factory.claim(conn, worker, limit=2)
-    await sampler.look()
+    await sampler.sample()
     await conn.execute("select penstock.declare_queue('q', '{\"concurrency\": 1}')")
-    await sampler.look()
+    await sampler.sample()
     await conn.execute("update penstock.job set started_at = penstock.clock()")
-    await sampler.look()
+    await sampler.sample()
     sampler.close()
     log.close()
     samples = Sample.read(tmp_path)
@@ -92,11 +92,11 @@ async def test_the_sampler_notes_what_is_beyond_a_limit(
     assert "queue q" in samples[-1].what
 
 
-async def test_the_sampler_waits_for_a_server_that_is_away(tmp_path: Path) -> None:
+async def test_the_sampler_waits_for_an_unavailable_server(tmp_path: Path) -> None:
     """R-F5"""
     log = Log(tmp_path)
     sampler = Sampler(f"postgresql://nobody@127.0.0.1:{free_port()}/none", log)
-    await sampler.look()
+    await sampler.sample()
     log.close()
     assert [sample.word for sample in Sample.read(tmp_path)] == ["away"]
 
@@ -114,7 +114,7 @@ def receiving(folder: Path) -> Iterator[str]:
         assert process.wait(10) == 0
 
 
-async def test_the_receiver_answers_as_it_is_told_and_knows_who_sent(tmp_path: Path) -> None:
+async def test_the_receiver_answers_by_its_mode_and_checks_signatures(tmp_path: Path) -> None:
     """E15"""
     now = datetime.now(UTC)
     body = json.dumps({"type": "job.failed", "data": {"id": "j1", "status": "failed"}})
@@ -148,10 +148,10 @@ async def test_the_receiver_answers_as_it_is_told_and_knows_who_sent(tmp_path: P
                 seen[mode] = await post(mode)
             assert await post("ok", body + " ") == 200
             assert (await client.post("/control", json={"mode": "odd"})).status_code == 422
-            told = (await client.get("/control")).json()
+            answers = (await client.get("/control")).json()
     assert seen.pop("fail") in {500, 503}
     assert seen == {"ok": 200, "reset": "broken", "hang": "late"}
-    assert told["mode"] == "ok"
+    assert answers["mode"] == "ok"
     messages = Message.read(tmp_path)
     assert {(one.id, one.job, one.event, one.status) for one in messages} == {
         ("m1", "j1", "job.failed", "failed")

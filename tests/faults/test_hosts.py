@@ -1,6 +1,7 @@
-"""Hosts with addresses of their own are cut off from each other and come back (R-F7).
+"""Hosts with their own addresses are cut off from each other and reconnected (R-F7).
 
-The database, an API and two workers, each in a network namespace. Nothing tells anybody of the cut.
+The database, an API and two workers, each in a network namespace. No program is notified of the
+cut.
 """
 
 import asyncio
@@ -40,12 +41,12 @@ pytestmark = pytest.mark.timeout(180)
 
 PORT = 5432
 JOBS = 6
-# Of a cut: what is lost, in both directions or in one; and by a route on the worker's host itself,
-# which is told at once that there is no way.
+# The kinds of a cut: packets lost in both directions or in one; and a missing route on the worker's
+# own host, which gets an error at once.
 WAYS = ("both", "back", "there", "at home")
-# What was told by others would begin the server's wait for a silent host anew, if it held the key.
+# Notifications of others would restart the server's timer for a silent host, if it held the lock.
 LATE_WORD_SECONDS = 1.7
-# When a dead client's open transaction has ended: 15 s, and a probe.
+# The end of a dead client's open transaction: 15 s, and a probe.
 GONE_SECONDS = 20.0
 HELD = 7_406_007
 ASKED = 30
@@ -74,7 +75,7 @@ def server(net: Net) -> Iterator[Postmaster]:
 def workers(
     net: Net, server: Postmaster, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[list[Process]]:
-    """One on each of two hosts."""
+    """Start one worker on each of two hosts."""
     folder = tmp_path_factory.mktemp("hosts")
     started: list[Process] = []
     try:
@@ -88,7 +89,7 @@ def workers(
 
 @pytest.fixture
 async def conn(net: Net, server: Postmaster) -> AsyncIterator[asyncpg.Connection]:
-    """From the test's own host, which only a cut of the database's touches."""
+    """Connect from the test's own host, which only a cut of the database's affects."""
     conn = await asyncpg.connect(server.dsn)
     await prepare(conn)
     try:
@@ -103,12 +104,12 @@ async def conn(net: Net, server: Postmaster) -> AsyncIterator[asyncpg.Connection
 async def crew(
     server: Postmaster, conn: asyncpg.Connection, workers: list[Process]
 ) -> AsyncIterator[Crew]:
-    """Both workers, once each may judge the other."""
+    """Return both workers, as soon as each may expire the other's lease."""
     crew = Crew(server.dsn, conn, workers[0].log.parent)
     crew.started = workers
     await ready(crew)
     yield crew
-    assert all(worker.popen.poll() is None for worker in workers), "a worker has ended"
+    assert all(worker.popen.poll() is None for worker in workers), "a worker has stopped"
 
 
 def cut(net: Net, host: str, way: Any) -> None:
@@ -119,14 +120,14 @@ def cut(net: Net, host: str, way: Any) -> None:
 
 
 async def takeover(crew: Crew, net: Net, way: str) -> float:
-    """Cut off a worker that runs jobs, and have it back; how long until the other began them."""
+    """Cut off a worker with jobs, and reconnect it; return how long until the other began them."""
     early, late = crew.gate(f"early {time.time()}"), crew.gate(f"late {time.time()}")
     rows = [{"kind": "hold_first", "payload": {"gate": str(gate)}} for gate in (early, late)]
     jobs = [job for _ in range(JOBS // 2) for job in await submit_rows(crew.conn, rows)]
     begun = await until_started(crew, jobs)
     [worker] = [one for one in crew.started if one.pid == begun[jobs[0]].pid]
     moved = {job for job, line in begun.items() if line.pid == worker.pid}
-    ended = {job for job in moved if job in jobs[::2]}
+    done = {job for job in moved if job in jobs[::2]}
 
     at = time.time()
     cut(net, worker.name, way)
@@ -137,11 +138,11 @@ async def takeover(crew: Crew, net: Net, way: str) -> float:
         other.pid for other in crew.started if other is not worker
     }
     assert not [line for line in crew.noted("dropped") if line.job in moved], "handlers run on"
-    early.touch()  # half of them come to their end, for nobody
-    await eventually(lambda: have_noted(crew, "end", ended, 1), "handlers end")
+    early.touch()  # half of them finish, but their results do not count
+    await eventually(lambda: have_noted(crew, "end", done, 1), "handlers end")
     net.heal()
     await eventually(
-        lambda: have_noted(crew, "dropped", moved - ended, 1),
+        lambda: have_noted(crew, "dropped", moved - done, 1),
         "the worker drops what is no longer its own",
     )
     await crew.settled(worker)
@@ -151,12 +152,12 @@ async def takeover(crew: Crew, net: Net, way: str) -> float:
         attempt = 2 if row["id"] in moved else 1
         assert (row["status"], row["attempt"]) == ("succeeded", attempt)
         assert row["result"] == {"attempt": attempt}
-    await eventually(lambda: _refused(crew.conn, ended), "late results are kept aside", seconds=30)
+    await eventually(lambda: _refused(crew.conn, done), "late results are kept aside", seconds=30)
     return max(line.at for line in again.values()) - at
 
 
 async def _refused(conn: asyncpg.Connection, jobs: Collection[UUID]) -> bool:
-    """Each once, and not more than it has."""
+    """Each once, and not more than the worker has."""
     rows = await conn.fetch(
         "select job_id, attempt from penstock.late_result where outcome = 'succeeded'"
         " and job_id = any($1)",
@@ -171,8 +172,8 @@ async def _refused(conn: asyncpg.Connection, jobs: Collection[UUID]) -> bool:
 async def test_the_jobs_of_a_worker_that_is_cut_off_start_elsewhere(
     crew: Crew, net: Net, scale: Scale, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """E12, M4, S12 (R-F7): within 3 s; what it still says is refused, and nothing ends twice."""
-    # A queue whose slots are all taken: the start elsewhere needs those of the lost ones.
+    """E12, M4, S12 (R-F7): within 3 s; its later reports are refused, and no job finishes twice."""
+    # All slots of the queue are taken: the new attempts need those of the lost ones.
     await crew.conn.execute("select penstock.edit_queue('q', $1)", {"concurrency": JOBS})
     took = []
     try:
@@ -183,7 +184,7 @@ async def test_the_jobs_of_a_worker_that_is_cut_off_start_elsewhere(
             await ready(crew)
     finally:
         await crew.conn.execute("select penstock.edit_queue('q', $1)", {"concurrency": None})
-    # Beside other tests the machine is too busy for figures; the lease would be 15 s.
+    # Beside other tests the machine is too busy for these figures; the lease would be 15 s.
     assert max(took) < scale(5, 3)
     if scale(False, True):
         with capsys.disabled():
@@ -192,7 +193,7 @@ async def test_the_jobs_of_a_worker_that_is_cut_off_start_elsewhere(
 
 
 @pytest.mark.timeout(600)
-async def test_the_database_is_cut_off_and_nothing_starts_again(
+async def test_the_database_is_cut_off_and_no_job_starts_again(
     crew: Crew, net: Net, scale: Scale, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """F6, E12 (R-F7): not after 2 s, in which sessions end, nor after twice the lease."""
@@ -214,7 +215,7 @@ async def test_the_database_is_cut_off_and_nothing_starts_again(
     crew.gate("held").touch()
     rows = await crew.until_finished(jobs)
     assert {(row["status"], row["attempt"]) for row in rows} == {("succeeded", 1)}
-    assert await crew.conn.fetch(_LIVES) == lives, "nobody was given up"
+    assert await crew.conn.fetch(_LIVES) == lives, "no worker was lost"
     if scale(False, True):
         with capsys.disabled():
             print(f"\nfirst start after the database's host was back: max {max(backs):.2f} s")
@@ -236,10 +237,10 @@ async def api(net: Net, server: Postmaster, tmp_path: Path) -> AsyncIterator[Ser
 
 
 @pytest.mark.timeout(600)
-async def test_an_api_that_is_cut_off_says_so_and_is_back_by_itself(
+async def test_an_api_that_is_cut_off_reports_it_and_recovers(
     crew: Crew, api: Served, net: Net, scale: Scale
 ) -> None:
-    """E12, S12 (R-F7): with only the answers lost, too; a key still has one job."""
+    """E12, S12 (R-F7): also if only the answers are lost; a key still has one job."""
     gate = crew.gate("watched")
     [watched] = await submit_rows(crew.conn, [{"kind": "hold", "payload": {"gate": str(gate)}}])
     await until_started(crew, [watched])
@@ -256,7 +257,7 @@ async def test_an_api_that_is_cut_off_says_so_and_is_back_by_itself(
             assert back < scale(6, 3)
         gate.touch()
         await stream.status("succeeded", watched, seconds=20)
-    # Those of before the cut end by themselves.
+    # The sessions from before the cut end automatically.
     most = scale(60, 25)
     await eventually(lambda: _few(crew.conn, net, most), "no sessions pile up", seconds=30)
 
@@ -264,7 +265,7 @@ async def test_an_api_that_is_cut_off_says_so_and_is_back_by_itself(
 async def _cut_off_and_back(
     crew: Crew, client: httpx.AsyncClient, net: Net, way: str, job: UUID
 ) -> tuple[float, float]:
-    """How long all its callers waited for their refusal, and for the first answer after it."""
+    """Return how long its callers waited for their refusal, and for the first answer after it."""
     keys = {f"{way} {number} {time.time()}" for number in range(ASKED)}
     before = await crew.conn.fetchval(_NAPS)
     assert (await client.get(f"/v1/jobs/{job}")).status_code == httpx.codes.OK
@@ -299,7 +300,7 @@ async def submit(client: httpx.AsyncClient, key: str) -> httpx.Response:
 
 
 async def _back(client: httpx.AsyncClient, job: UUID) -> float:
-    """How long until it answers: asked anew every moment, as its clients do."""
+    """Return how long until it answers, with a new request every moment, as clients send."""
     begun = time.monotonic()
 
     async def answers() -> bool:
@@ -358,4 +359,4 @@ async def test_an_open_transaction_of_a_host_that_is_cut_off_ends(
             holder.kill()
     await crew.conn.execute("select pg_advisory_unlock($1)", HELD)
     with capsys.disabled():
-        print(f"\nan open transaction of a host that is cut off ended after {took:.1f} s")
+        print(f"\nan open transaction of a host that is cut off done after {took:.1f} s")

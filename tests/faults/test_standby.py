@@ -1,7 +1,7 @@
-"""A standby that hangs, that is behind, that is asked instead of the primary.
+"""A standby that hangs, is behind, or is used instead of the primary.
 
-A commit that waits for its synchronous standby can be cancelled: then it is committed here, the
-server says so, and only a warning tells that a failover would lose it. Nobody may hear "accepted".
+A commit that waits for its synchronous standby can be cancelled: then it is committed on the
+primary, and only a warning says that a failover would lose it. No client may get "accepted".
 """
 
 import asyncio
@@ -41,7 +41,7 @@ HELD = 4
 
 
 @pytest.mark.timeout(300)
-async def test_while_the_standby_hangs_nobody_hears_that_a_job_was_accepted(
+async def test_while_the_standby_hangs_no_client_gets_an_accepted_job(
     tmp_path: Path, scale: Scale
 ) -> None:
     """M2, R-F11b: not by a first call, a repeated one or a twin; and then the primary dies."""
@@ -60,13 +60,13 @@ async def test_while_the_standby_hangs_nobody_hears_that_a_job_was_accepted(
             await _refused_all(client, limit_seconds)
             return bool(ask(servers.primary, "select count(*) = 2 from penstock.idempotency"))
 
-        # They were cancelled, and are there: the trap. A repetition that only read would say so.
+        # They were cancelled, and exist: a repetition that only reads would report an accepted job.
         await eventually(trapped, "a cancelled commit is there", seconds=60)
         await _refused_all(client, limit_seconds)
         await _cancelled_by_hand(servers)
         assert _sessions(servers) <= sessions + 3, "sessions pile up"
-        looked = await _look(site, "before", client)
-        assert looked.status_code == 200, "who only looks does not wait"
+        report = await _read(site, "before", client)
+        assert report.status_code == 200, "a read does not wait"
 
         over = asyncio.Event()
         async with asyncio.TaskGroup() as group:
@@ -77,18 +77,18 @@ async def test_while_the_standby_hangs_nobody_hears_that_a_job_was_accepted(
             await asyncio.to_thread(servers.promote)
             await client.submit("k", NAP)
             over.set()
-        told = {key: job for one in callers for key, job in one.jobs.items()}
+        answers = {key: job for one in callers for key, job in one.jobs.items()}
         conn = await asyncpg.connect(servers.primary.dsn)
         rows = await conn.fetch("select key, job_id::text from penstock.idempotency")
         await conn.close()
         found = {row["key"]: row["job_id"] for row in rows}
-        assert told.items() <= found.items()
+        assert answers.items() <= found.items()
         assert Counter(found.values()).most_common(1)[0][1] == 1
         await asyncio.to_thread(assert_sound, servers.primary.dsn)
 
 
 async def _refused_all(client: Client, limit_seconds: float) -> None:
-    """With a key, without one (which shares a statement), with a twin: none is told of a job."""
+    """With a key, without one (in a shared statement), with a twin: none gets a job."""
     begun = time.monotonic()
     answers = await asyncio.gather(
         client.ask("k", NAP),
@@ -104,9 +104,9 @@ async def _refused_all(client: Client, limit_seconds: float) -> None:
 
 
 async def _cancelled_by_hand(servers: Pair) -> None:
-    """An operator ends the wait of an app that has no deadline: it hears that nothing is known.
+    """An operator cancels the wait of an app without a deadline: it gets an unknown outcome.
 
-    Also where workers were told before.
+    Also if workers were notified before.
     """
     for wake in (None, "q"):
         await _one_cancelled_by_hand(servers, wake)
@@ -129,7 +129,7 @@ async def _one_cancelled_by_hand(servers: Pair, wake: str | None) -> None:
             await asked
 
 
-async def _look(site: Programs, key: str, client: Client) -> httpx.Response:
+async def _read(site: Programs, key: str, client: Client) -> httpx.Response:
     return await client.get(f"{site.urls[0]}/v1/jobs/{client.jobs[key]}")
 
 
@@ -142,10 +142,10 @@ def _sessions(servers: Pair) -> int:
 
 
 @pytest.mark.timeout(300)
-async def test_workers_live_through_a_standby_that_hangs_longer_than_their_lease(
+async def test_workers_survive_a_standby_that_hangs_longer_than_their_lease(
     tmp_path: Path, scale: Scale
 ) -> None:
-    """E9, R-F11b: nothing is taken from them, nothing runs twice, and no sessions pile up."""
+    """E9, R-F11b: they lose no jobs, nothing runs twice, and sessions do not accumulate."""
     lease_seconds, hang_seconds = scale((5, 9.0), (15, 40.0))
     async with (
         pair() as servers,
@@ -165,7 +165,7 @@ async def test_workers_live_through_a_standby_that_hangs_longer_than_their_lease
                 await client.submit(f"later-{number}", {"gate": str(gate)}, "hold")
             servers.standby.pause()
             begun = time.monotonic()
-            gate.touch()  # their ends wait, and what comes after them
+            gate.touch()  # their outcomes wait, and the statements after them
 
             most = 0
             while time.monotonic() < begun + hang_seconds:
@@ -173,7 +173,10 @@ async def test_workers_live_through_a_standby_that_hangs_longer_than_their_lease
                 await asyncio.sleep(0.25)
             servers.standby.resume()
             await eventually(
-                lambda: _ended(servers, 2 * HELD), "all end when it is back", seconds=20, poll=0.1
+                lambda: _finished(servers, 2 * HELD),
+                "all end when it is back",
+                seconds=20,
+                poll=0.1,
             )
             starts = Counter(line.job for line in noted_in(tmp_path, "start"))
             assert set(starts.values()) == {1}, starts
@@ -192,17 +195,17 @@ async def _noted(folder: Path, word: str, many: int) -> bool:
     return len(noted_in(folder, word)) >= many
 
 
-async def _ended(servers: Pair, many: int) -> bool:
+async def _finished(servers: Pair, many: int) -> bool:
     return bool(ask(servers.primary, "select count(*) from penstock.finished") == many)
 
 
 @pytest.mark.timeout(300)
-async def test_a_standby_that_was_behind_takes_over_and_what_is_left_is_sound(
+async def test_a_standby_that_was_behind_takes_over_with_a_sound_database(
     tmp_path: Path,
 ) -> None:
-    """G3, R-F11c: acknowledged jobs are lost, as the how-to says; money and jobs agree.
+    """G3, R-F11c: acknowledged jobs are lost, as the how-to says; credits and jobs agree.
 
-    The worker runs a start that the new primary has never heard of. Its end counts for nothing,
+    The worker runs an attempt that the new primary does not know. Its result does not count,
     although the new primary gives the same attempt of the same job to the same worker.
     """
     async with (
@@ -233,7 +236,7 @@ async def test_a_standby_that_was_behind_takes_over_and_what_is_left_is_sound(
             ask(servers.primary, "select penstock.resume_queue('q')")
             await eventually(lambda: _noted(tmp_path, "start", 2), "it runs again", seconds=30)
             gate.touch()
-            await eventually(lambda: _ended(servers, 1), "it ends", seconds=30)
+            await eventually(lambda: _finished(servers, 1), "it ends", seconds=30)
             await eventually(lambda: _noted(tmp_path, "end", 2), "both handlers end", seconds=30)
             assert "the database is on timeline 2, it was on 1" in worker.log_text
         finally:
@@ -256,17 +259,17 @@ async def _is(servers: Pair, sql: str) -> bool:
 
 
 def _fall_behind(servers: Pair) -> None:
-    """The standby has all there is, and from now on hears nothing."""
+    """The standby has replayed everything, and from now on gets nothing."""
     here = ask(servers.primary, "select pg_current_wal_insert_lsn()")
     caught_up = f"select pg_last_wal_replay_lsn() >= '{here}'"
     until(lambda: ask(servers.standby, caught_up), "the standby has caught up")
     configure(servers.standby, "primary_conninfo", "")
     followed = "select exists (select from pg_stat_replication)"
-    until(lambda: not ask(servers.primary, followed), "nobody follows")
+    until(lambda: not ask(servers.primary, followed), "no standby follows")
 
 
-async def test_the_doctor_looks_at_standbys(tmp_path: Path) -> None:
-    """R-F11b: commits that wait for nobody, or for too little, are told before they matter."""
+async def test_the_doctor_checks_standbys(tmp_path: Path) -> None:
+    """R-F11b: the doctor reports commits that wait for no standby, or for too little."""
     async with pair() as servers:
         dsn = servers.dsn
         well = await _replication(dsn)
@@ -296,7 +299,7 @@ async def test_the_doctor_looks_at_standbys(tmp_path: Path) -> None:
 
         await asyncio.to_thread(servers.standby.kill)
         followed = "select exists (select from pg_stat_replication)"
-        until(lambda: not ask(servers.primary, followed), "nobody follows")
+        until(lambda: not ask(servers.primary, followed), "no standby follows")
         alone = await _replication(dsn)
         assert alone.level == "bad"
         assert "commits wait until one is" in alone.message

@@ -1,4 +1,4 @@
-"""What was told and whose commit waits for a standby is not known yet, however often it is told."""
+"""A repeated report of an outcome waits for the standby like the first one."""
 
 import asyncio
 
@@ -18,10 +18,10 @@ ANSWER_SECONDS = 1.0
 
 
 @pytest.mark.timeout(120)
-async def test_an_end_and_a_cancel_that_are_told_again_wait_for_the_standby_too() -> None:
-    """E9, R-F11b: "stale" would let a worker forget a result that a promoted standby has not.
+async def test_a_repeated_outcome_and_a_repeated_cancel_wait_for_the_standby_too() -> None:
+    """E9, R-F11b: "stale" would let a worker drop a result that a promoted standby does not have.
 
-    "cancelled" would be told of a job that it starts.
+    "cancelled" would be reported for a job that the promoted standby starts.
     """
     with room() as folder:
         server = Postmaster(folder / "alone", free_port())
@@ -38,17 +38,17 @@ async def test_an_end_and_a_cancel_that_are_told_again_wait_for_the_standby_too(
             configure(server, "synchronous_standby_names", "away")
             async with await Engine.open(server.dsn, answer_seconds=ANSWER_SECONDS) as engine:
 
-                async def tell() -> str:
-                    [told] = await engine.jobs.finish(worker, [(start, Succeeded({}))])
-                    return told.verdict
+                async def report() -> str:
+                    [answer] = await engine.jobs.finish(worker, [(start, Succeeded({}))])
+                    return answer.verdict
 
                 for _ in range(2):
                     with pytest.raises(Unavailable):
-                        await tell()
+                        await report()
                     with pytest.raises(Unavailable):
                         await engine.jobs.cancel(waiting)
                 configure(server, "synchronous_standby_names", "")
-                assert await tell() == "stale"
+                assert await report() == "stale"
                 assert (await engine.jobs.cancel(waiting))["status"] == "cancelled"
             assert await factory.status(conn, start.id) == "succeeded"
             await conn.close()

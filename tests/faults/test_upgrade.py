@@ -1,8 +1,8 @@
-"""A rolling upgrade under load: two versions side by side, and nobody outside notices.
+"""A rolling upgrade under load: two versions side by side, without an effect for clients.
 
-Old workers and an old API are at work; the new version's `penstock migrate up` moves the schema
-under them; new programs join, an old one is started anew, the old ones leave. Every request is
-answered, every job ends once, and no request waits for long.
+Old workers and an old API run; the new version's `penstock migrate up` migrates the schema under
+them; new programs start, an old one is restarted, the old ones stop. Every request is answered,
+every job finishes once, and no request waits for long.
 """
 
 import asyncio
@@ -27,9 +27,9 @@ from upgrade.traffic import Traffic
 
 pytestmark = pytest.mark.timeout(1_200)
 
-# On a machine with other work. The long form prints what it was.
+# On a busy machine. The long form prints the measured times.
 STALL_SECONDS = 5.0
-# About what an `up` takes: kills shall fall into every moment of one.
+# About the duration of an `up`, so that kills hit every moment of it.
 LONGEST_LIFE_SECONDS = 0.8
 NOTICE = "fine during an upgrade, replace this program soon"
 
@@ -45,7 +45,7 @@ class Upgrade:
     conn: asyncpg.Connection
     traffic: Traffic
     ups: list[float] = field(default_factory=list)
-    """How long each `penstock migrate up` took, with the start of the program."""
+    """How long each `penstock migrate up` took, including the start of the program."""
 
     async def up(self, package: Package | None = None) -> None:
         began = time.monotonic()
@@ -83,7 +83,7 @@ class Upgrade:
 
 @pytest.fixture(autouse=True)
 def _figures(capsys: pytest.CaptureFixture[str], scale: Scale) -> Iterator[None]:
-    """The long form prints them."""
+    """Return the figures that the long form prints."""
     yield
     if scale(False, True):
         with capsys.disabled():
@@ -115,7 +115,7 @@ async def begin(old: Package, new: Package, programs: Site, conn: asyncpg.Connec
 
 
 async def restarted(upgrade: Upgrade, worker: Program) -> Program:
-    """An old worker is started anew: on the schema that has replaced its own."""
+    """Restart an old worker on the schema that has replaced its own."""
     await worker.leave()
     again = upgrade.site.begin_worker(upgrade.old, "worker-again")
     await again.until_said(" serves ")
@@ -127,7 +127,7 @@ async def restarted(upgrade: Upgrade, worker: Program) -> Program:
 async def test_old_programs_work_while_new_ones_replace_them(
     step: str, programs: Site, conn: asyncpg.Connection, tmp_path: Path, scale: Scale
 ) -> None:
-    """R-F27: a version with other tables and functions after this one; this after the last."""
+    """R-F27: from this version to one with other tables and functions; from the last to this."""
     upgrade = await begin(*packages.step(step, tmp_path), programs, conn)
     workers, server = await upgrade.old_ones()
     async with upgrade.traffic.flowing():
@@ -147,7 +147,7 @@ async def test_old_programs_work_while_new_ones_replace_them(
 
 
 async def go_back_and_forth(upgrade: Upgrade) -> None:
-    """As the guide says: nothing runs, jobs are kept, each `up` brings its program's functions."""
+    """Like in the guide: no program runs, jobs stay, each `up` loads its program's functions."""
     old, new = upgrade.old, upgrade.new
     for program in upgrade.site.programs:
         program.kill()
@@ -170,10 +170,10 @@ def _number(package: Package) -> str:
     return str(package.schema.wanted)
 
 
-async def test_an_up_that_is_killed_leaves_all_as_it_was(
+async def test_a_killed_up_changes_nothing(
     programs: Site, conn: asyncpg.Connection, tmp_path: Path, connect_more: Connect, scale: Scale
 ) -> None:
-    """R-F27: at any moment; and while it waits for a long transaction, others do not."""
+    """R-F27: at any moment; while it waits for a long transaction, other sessions do not."""
     this = packages.this(tmp_path)
     upgrade = await begin(this, packages.following(this, tmp_path), programs, conn)
     await programs.worker(upgrade.old, "worker-1")
@@ -207,7 +207,7 @@ async def test_an_up_that_is_killed_leaves_all_as_it_was(
 
 
 async def killed(upgrade: Upgrade, moment: str, seconds: float) -> None:
-    """Start an `up` and kill it so long after a moment; returns when the server has noticed."""
+    """Start an `up` and kill it some time after an event; return when the server has noticed."""
     with upgrade.new.start(upgrade.dsn, "migrate", "up") as process:
         await eventually(lambda: upgrade.conn.fetchval(moment), "it is at work", seconds=30)
         await asyncio.sleep(seconds)
@@ -217,12 +217,12 @@ async def killed(upgrade: Upgrade, moment: str, seconds: float) -> None:
 
 
 async def prints(conn: asyncpg.Connection) -> str:
-    """Of the schema: every function, column and index, and what the runner knows."""
+    """Return a digest of the schema: functions, columns, indexes, and the runner's tables."""
     found: str = await conn.fetchval(_PRINT)
     return found
 
 
-# It holds the lock of the one who migrates.
+# It holds the lock of a migration.
 _AT_WORK = f"""
 select exists (select from pg_locks where locktype = 'advisory' and granted
   and database = (select oid from pg_database where datname = current_database())
@@ -251,7 +251,7 @@ select md5(concat(
 
 
 async def roll(upgrade: Upgrade, workers: list[Program], server: Server) -> None:
-    """New ones join, an old one is started anew, and the old ones leave."""
+    """Start new programs, restart an old one, and stop the old ones."""
     site, traffic = upgrade.site, upgrade.traffic
     joined = site.begin_worker(upgrade.new, "worker")
     await site.serve(upgrade.new, "api")

@@ -1,1 +1,1 @@
-"""The campaign: a world of real processes under random faults, and the referee who judges it."""
+"""The campaign: a world of real processes under random faults, and the referee that checks it."""

@@ -1,13 +1,13 @@
-"""The app of the campaign. What its handlers do is noted in the folder FIRE_FOLDER.
+"""The app of the campaign. Its handlers log what they do in the folder FIRE_FOLDER.
 
-fast     quick, sync                 nothing to speak of, in the loop and in a thread
-model    ask, told (fire.toml)       a model is asked: by Python, and by a declared handler
+fast     quick, sync                 short handlers, in the loop and in a thread
+model    ask, declared (fire.toml)   call a model: from Python, and by a declared handler
 narrow   one                         one at a time, in strict order
-paid     paint                       images for credits, written down by `on_finish`
-slow     long, child                 steps and stages; a process of its own
-back     outside                     handed over; clients call back
-loop     block, stroll               one blocks the event loop, the other is beside it
-odd      odd, odd_sync               what Python treats in a way of its own is raised
+paid     paint                       images for credits, recorded by `on_finish`
+slow     long, child                 steps and stages; a handler process
+back     outside                     dispatched; clients call back
+loop     block, stroll               one blocks the event loop, the other runs beside it
+odd      odd, odd_sync               raise exceptions that Python treats specially
 
 With FIRE_WITHOUT=kind,kind it is a version of the app that lacks these kinds.
 """
@@ -35,7 +35,7 @@ WORKER = os.environ.get("PENSTOCK_WORKER_ID", "")
 MODEL_SECONDS = 6.0
 STEP_SECONDS = 1.0
 PRICE_EACH = 2
-# The outage of a model may last for longer than any attempt: that is what is to be seen.
+# Longer than any attempt, because the outage of a model may last longer than one.
 SOON = Retries(attempts=3, backoff="constant", delay="1s")
 
 app = load(Path(__file__).with_name("fire.toml"))
@@ -43,7 +43,7 @@ app.queue("fast", retry=SOON)
 app.queue("narrow", concurrency=1, order="strict", retry=SOON)
 app.queue("paid", retry=SOON)
 app.queue("slow", retry=SOON)
-# A hand-over whose worker was killed before it told anybody: no callback will ever come.
+# A dispatched job whose worker was killed before it called the function: no callback will come.
 app.queue("back", timeout="15s", retry=Retries(attempts=30, backoff="constant", delay="1s"))
 app.queue("loop", timeout="6s", retry=SOON)
 app.queue("odd", timeout="15s", retry=SOON)
@@ -68,7 +68,7 @@ def note(job: Job | FinishedJob, word: Word) -> None:
 
 
 class Noted:
-    """Notes the start of a handler, and its end if it gets there."""
+    """Log the beginning of a handler, and its end if it gets there."""
 
     def __init__(self, job: Job) -> None:
         self._job = job
@@ -102,13 +102,13 @@ def sync(job: Job, tag: str, seconds: float = 0.05) -> str:
 async def ask(job: Job, tag: str) -> dict[str, Any]:
     with Noted(job):
         note(job, "model")
-        said = {
+        request = {
             "model": model_name(tag, job.attempt),
             "messages": [{"role": "user", "content": f"tag={tag} attempt={job.attempt}"}],
             "stream": False,
         }
         async with httpx.AsyncClient(timeout=MODEL_SECONDS, trust_env=False) as client:
-            answer = await client.post(f"{MODEL}/api/chat", json=said)
+            answer = await client.post(f"{MODEL}/api/chat", json=request)
         answer.raise_for_status()
         text: str = answer.json()["message"]["content"]
         return {"attempt": job.attempt, "characters": len(text)}
@@ -124,7 +124,7 @@ async def one(job: Job, tag: str, seconds: float = 0.05, fails: bool = False) ->
 @app.job(queue="paid", price={"per": "images", "each": PRICE_EACH})
 async def paint(job: Job, tag: str, images: int, fails: bool = False) -> dict[str, Any]:  # noqa: ARG001
     with Noted(job):
-        # Now and then it delivers less than was ordered: the rest is given back.
+        # Sometimes it delivers less than was ordered: the rest is refunded.
         delivered = images - (len(tag) + images) % 3 // 2
         await job.charge(units=0)
         for number in range(1, delivered + 1):
@@ -138,7 +138,7 @@ async def keep(job: FinishedJob, conn: asyncpg.Connection) -> None:
     await conn.execute(
         "insert into public.fire_done (job_id, attempt) values ($1, $2)", job.id, job.attempt
     )
-    note(job, "hook")
+    note(job, "on_finish")
 
 
 @app.job(queue="slow", timeout="2m")
@@ -171,22 +171,22 @@ def child(job: Job, tag: str, seconds: float = 0.2) -> str:
 
 @app.job(queue="back")
 async def outside(job: Job, tag: str) -> None:  # noqa: ARG001
-    """Given to a function outside by a line in a file, which clients.callbacks reads."""
+    """Dispatch to an outside function by a line in a file, which clients.callbacks reads."""
     with Noted(job):
         handed = await job.hand_over()
-        told = {
+        handover = {
             "job_id": str(job.id),
             "attempt": job.attempt,
             "token": handed.token,
             "path": f"/v1/callbacks/{job.id}",
         }
         with (FOLDER / "handed.jsonl").open("a") as file:
-            file.write(json.dumps(told) + "\n")
+            file.write(json.dumps(handover) + "\n")
 
 
 @app.job(queue="loop", timeout="1m")
 async def block(job: Job, tag: str, seconds: float) -> str:
-    """It has time enough itself; those beside it in its worker have not."""
+    """Block the loop: this job has time enough, but others in the same worker have not."""
     with Noted(job):
         note(job, "block")
         time.sleep(seconds)  # noqa: ASYNC251  # that is what it is for
@@ -202,7 +202,7 @@ async def stroll(job: Job, tag: str, seconds: float) -> str:
 
 
 class MuteError(Exception):
-    """Its text cannot be had."""
+    """An exception whose text cannot be read."""
 
     def __str__(self) -> str:
         raise ValueError

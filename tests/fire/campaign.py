@@ -1,4 +1,4 @@
-"""One run: a world, its load, a storm over both, a quiet phase, and what is left to be judged."""
+"""One run: a world, its load, a storm of faults, a quiet phase, and the record to be checked."""
 
 import asyncio
 import time
@@ -21,10 +21,10 @@ from support.waiting import eventually
 SUBMITTERS, SQL_CALLERS, CANCELLERS, WATCHERS = 5, 2, 1, 6
 CLIENTS_SECONDS = 90.0
 
-# What has not come to its end: jobs, ends that an app was not told of, messages not taken.
+# Unfinished work: jobs, on_finish callbacks that have not run, messages that are not delivered.
 _LEFT = """
 select (select count(*) from penstock.job) as jobs,
-  (select count(*) from penstock.pending_on_finish) as hooks,
+  (select count(*) from penstock.pending_on_finish) as callbacks,
   (select count(*) from penstock.delivery where delivered_at is null) as deliveries
 """
 _WAITING = """
@@ -45,7 +45,7 @@ class Campaign:
         self.times: dict[str, float] = {}
 
     async def run(self, forecast: Forecast, seconds: float, quiet_seconds: float) -> None:
-        """Raise where the world does not come to rest in time, or a part of it breaks."""
+        """Run a campaign; raise if work is left after the bound, or a part of the world breaks."""
         async with asyncio.TaskGroup() as beside:
             beside.create_task(self.sampler.run(self._over))
             beside.create_task(Functions(self._world, self._stop, self._over).run())
@@ -56,7 +56,7 @@ class Campaign:
                 self._over.set()
 
     async def _storm(self, forecast: Forecast, seconds: float) -> None:
-        """Load and faults; then the faults end, all is made to run, and callers have had enough."""
+        """Run load and faults; then end the faults, start all processes, and stop the callers."""
         async with asyncio.TaskGroup() as clients:
             load = [clients.create_task(one) for one in self._load()]
             began = time.monotonic()
@@ -67,7 +67,7 @@ class Campaign:
                 self._stop.set()
             self.times["storm"] = round(time.monotonic() - began, 1)
             self._began_rest = time.monotonic()
-            # It answers what it has begun, and leaves.
+            # It answers the requests that it has begun, and stops.
             self._world.gone.add(SUBMITTER)
             await asyncio.to_thread(self._world.children[SUBMITTER].stop)
             await asyncio.wait(load, timeout=CLIENTS_SECONDS)
@@ -107,7 +107,7 @@ class Campaign:
         return acts
 
     async def _rest(self, seconds: float) -> None:
-        """Everything comes to its end within the bound, messages that were put off included."""
+        """Wait until all work is finished within the bound, including postponed messages."""
         conn = await self._world.connect()
         try:
             left: Mapping[str, Any] = {}
@@ -135,7 +135,7 @@ class Campaign:
         self.times["rest"] = round(time.monotonic() - self._began_rest, 1)
 
     async def _replay(self, conn: asyncpg.Connection) -> None:
-        """What failed while its receiver was ill would wait for hours; an operator does not."""
+        """Retry messages that failed during the receiver's fault, which would wait for hours."""
         await conn.execute(
             "select penstock.replay_delivery(id) from penstock.delivery"
             " where delivered_at is null and (next_at is null or next_at > now() + '3 seconds')"

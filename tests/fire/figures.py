@@ -1,7 +1,7 @@
-"""What a run comes to in numbers: how often each thing happened, and how long the way back took.
+"""The figures of a run: how often each event happened, and how long each recovery took.
 
-Times are seconds, as {"n", "p50", "p99", "max"}. They come from the witnesses' own notes, so they
-hold all that a user would wait for, the busy machine of the run included.
+Times are seconds, as {"n", "p50", "p99", "max"}. They come from the witnesses' logs, so they
+include everything that a user would wait for, also delays by the busy machine.
 """
 
 from bisect import bisect_right
@@ -18,7 +18,7 @@ KILL = "kill_worker"
 EVERYTHING = "restart_everything"
 PAUSE = "pause_worker"
 CUT_OFF = "cut_off_worker"
-# How long before a kill and after it no other fault may go on, for a figure of the kill alone.
+# How long before and after a kill no other fault may be active, for a figure of the kill alone.
 CALM_SECONDS = 5.0
 
 _TITLES = {
@@ -30,7 +30,7 @@ _TITLES = {
     "submit_after_postgres": "Postgres back, to the first accepted submit",
     "call_after_model": "model back, to its next whole answer",
     "webhook_after_end": "end of a job, to its webhook taken",
-    "start_after_submit": "submit, to the first start",
+    "start_after_submit": "submit, to the first attempt",
     "end_after_submit": "submit, to the end",
     "end_after_storm": "end of the last fault, to the end of the last job",
 }
@@ -41,7 +41,7 @@ def measure(record: Record) -> dict[str, Any]:
 
 
 def render(figures: Mapping[str, Any]) -> str:
-    """Two tables in Markdown, for the document."""
+    """Return two tables in Markdown, for the document."""
     lines = ["| how long it took | n | p50 | p99 | max |", "|---|---:|---:|---:|---:|"]
     for name, times in figures["seconds"].items():
         if times["n"]:
@@ -64,13 +64,13 @@ def _counts(record: Record) -> dict[str, int]:
         "starts": len(record.attempts),
         **_tally("starts", (row.outcome for row in record.attempts)),
         "jobs started more than once": sum(job.attempt > 1 for job in record.rows),
-        "late words that changed nothing": record.orphans,
+        "late results that changed nothing": record.late_results,
         "calls of the model": len(record.calls) + record.plain_calls,
         "calls of the model that came to nothing": sum(not call.complete for call in record.calls),
         "webhooks": len(record.deliveries),
         "webhooks sent": len(record.messages),
         **_tally("webhooks sent", (f"answered {one.answered}" for one in record.messages)),
-        "ends told to on_finish": len(record.done),
+        "on_finish callbacks": len(record.done),
         "grants of credits": len(record.grants),
         "snapshots": sum(sample.word == "sound" for sample in record.samples),
         "events that watchers saw": len(record.sights),
@@ -108,9 +108,9 @@ def _seconds(record: Record) -> dict[str, Times]:
         "call_after_model": _next_after([storm.end for storm in models], answered),
         "webhook_after_end": _webhooks(record),
         "start_after_submit": [
-            record.ended[job.id, 1].started_at - job.created_at
+            record.settled[job.id, 1].started_at - job.created_at
             for job in record.rows
-            if (job.id, 1) in record.ended
+            if (job.id, 1) in record.settled
         ],
         "end_after_submit": [
             job.finished_at - job.created_at for job in record.rows if not job.live
@@ -147,10 +147,10 @@ def _is_alone(storm: Storm, storms: Sequence[Storm]) -> bool:
 def _restarts(
     record: Record, storms: Sequence[Storm], *, first: bool = False, while_it_lasts: bool = False
 ) -> list[float]:
-    """From the begin of each fault to the next start of each job that its victim was running.
+    """Return the times from each fault to the next attempt of each job that its victim was running.
 
-    `first`: of jobs that had not been lost before; from the second loss on they wait on purpose.
-    `while_it_lasts`: only where another worker took over before the fault had ended.
+    `first`: only for jobs that had not been lost before; later losses have a deliberate delay.
+    `while_it_lasts`: only if another worker took over before the end of the fault.
     """
     held: dict[str, list[Start]] = defaultdict(list)
     for start, act in record.starts.items():
@@ -171,7 +171,7 @@ def _restarts(
 
 
 def _next_start(record: Record, start: Start) -> float | None:
-    """Not the next claim: one whose answer was lost has no start."""
+    """Return the next start of a handler: a claim whose answer was lost starts none."""
     job, attempt = start
     later = (row.attempt for row in record.attempts_of.get(job, ()) if row.attempt > attempt)
     return next((record.starts[job, n].at for n in later if (job, n) in record.starts), None)
@@ -185,7 +185,7 @@ def _was_lost_before(record: Record, start: Start) -> bool:
 
 
 def _ran_at(record: Record, start: Start, moment: float) -> bool:
-    end, row = record.ends.get(start), record.ended.get(start)
+    end, row = record.ends.get(start), record.settled.get(start)
     return (
         record.starts[start].at <= moment
         and (end is None or end.at > moment)
@@ -195,8 +195,8 @@ def _ran_at(record: Record, start: Start, moment: float) -> bool:
 
 def _next_after(moments: Sequence[float], events: Sequence[float]) -> list[float]:
     ordered = sorted(events)
-    places = [(moment, bisect_right(ordered, moment)) for moment in moments]
-    return [ordered[place] - moment for moment, place in places if place < len(ordered)]
+    positions = [(moment, bisect_right(ordered, moment)) for moment in moments]
+    return [ordered[position] - moment for moment, position in positions if position < len(ordered)]
 
 
 def _webhooks(record: Record) -> list[float]:

@@ -1,20 +1,20 @@
-"""What a run leaves behind in its folder: one file of JSON lines for each kind of witness.
+"""The logs of a run in its folder: one file of JSON lines for each kind of witness.
 
-acks        what clients were told of each request
-handlers    what handlers did: starts, calls, ends
-calls       what the model was asked; written by `penstock model --log`
-webhooks    what came to the receiver
+acks        the answers to the requests of clients
+handlers    the actions of handlers: beginnings, calls, ends
+calls       the calls of the model; written by `penstock model --log`
+webhooks    the messages that the receiver got
 faults      when each fault began and ended
-watch       what watchers of streams saw
-samples     what the sampler saw in each snapshot
+watch       the events that watchers of streams got
+samples     the results of the sampler for each snapshot
 exits       how each process ended
 
-Beside them, `out/<name>.log` is what each process has printed. `at` is time.time() everywhere.
+Beside them, `out/<name>.log` is the output of each process. `at` is time.time() everywhere.
 
-A prompt is in no log of the model. So a handler asks for a model by the name `model_name(tag,
-attempt)`: the simulated model takes any name, and writes it down.
+The model logs no prompts. So a handler calls a model with the name `model_name(tag, attempt)`: the
+simulated model accepts any name, and logs it.
 
-A payload holds the `tag` of its request. With `"fails": true` it is meant to fail.
+A payload holds the `tag` of its request. With `"fails": true` the job is meant to fail.
 """
 
 import json
@@ -26,27 +26,27 @@ from pathlib import Path
 from typing import Any, ClassVar, Literal, Self
 
 Fate = Literal["accepted", "refused", "doubt", "rolled_back"]
-Word = Literal["start", "model", "end", "cancelled", "hook", "block", "unblock"]
+Word = Literal["start", "model", "end", "cancelled", "on_finish", "block", "unblock"]
 
 OUTPUTS = "out"
 _MODEL = "fire"
 
 
 def model_name(tag: str, attempt: int) -> str:
-    """The model that start `attempt` of the job with this tag asks for."""
+    """Return the name of the model for this attempt of the job with this tag."""
     return f"{_MODEL} {attempt} {tag}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Entry:
-    """One line. What a line holds beyond these fields is left out when it is read."""
+    """One line. Other fields of a line are ignored when it is read."""
 
     file: ClassVar[str]
     at: float = field(default_factory=time.time)
 
     @classmethod
     def read(cls, folder: Path) -> list[Self]:
-        """All that was written, as it was written. A line that a kill has torn is no line."""
+        """Read all lines. A line that was cut by a kill is skipped."""
         known = {one.name for one in fields(cls)}
         return [
             cls(**{name: value for name, value in line.items() if name in known})
@@ -56,9 +56,9 @@ class Entry:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ack(Entry):
-    """The fate of one job that was asked for. A batch has one for each of its jobs.
+    """The fate of one requested job. A batch has one for each of its jobs.
 
-    `retry_of`: the job that was to be tried anew; the new one has the same payload and tag.
+    `retry_of`: the job that was retried by hand; the new one has the same payload and tag.
     """
 
     file = "acks.jsonl"
@@ -76,7 +76,7 @@ class Ack(Entry):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Act(Entry):
-    """What a handler, or `on_finish` (word `hook`), did. `worker`: the name of the process."""
+    """An action of a handler or of `on_finish` (word `on_finish`). `worker`: the process's name."""
 
     file = "handlers.jsonl"
     job: str
@@ -90,7 +90,7 @@ class Act(Entry):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Call(Entry):
-    """One call that the model saw to its end, as it writes it."""
+    """One completed call, as the model logs it."""
 
     file = "calls.jsonl"
     path: str
@@ -102,7 +102,7 @@ class Call(Entry):
 
     @property
     def start(self) -> tuple[str, int] | None:
-        """Tag and attempt; None where it asked for another model."""
+        """Return tag and attempt; None for a call of another model."""
         name, _, rest = (self.model or "").partition(" ")
         attempt, _, tag = rest.partition(" ")
         return (tag, int(attempt)) if name == _MODEL and tag else None
@@ -114,7 +114,7 @@ class Call(Entry):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Message(Entry):
-    """One webhook that came. `answered`: the status, or what was done instead."""
+    """One received webhook. `answered`: the status, or what happened instead."""
 
     file = "webhooks.jsonl"
     id: str
@@ -127,7 +127,7 @@ class Message(Entry):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fault(Entry):
-    """`what`: whom it hit. Kills and pauses of a worker name it as handlers do: worker, pid."""
+    """`what`: the victim. Kills and pauses of a worker name it like handlers do: worker, pid."""
 
     file = "faults.jsonl"
     fault: str
@@ -138,7 +138,7 @@ class Fault(Entry):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sight(Entry):
-    """What a watcher saw. Event `done`: it watched to the end and goes away."""
+    """An event that a watcher got. Event `done`: it watched to the end and disconnects."""
 
     file = "watch.jsonl"
     watcher: str
@@ -150,7 +150,7 @@ class Sight(Entry):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sample(Entry):
-    """`away`: the server did not answer. `stuck`: something has stood still for too long."""
+    """`away`: the server did not answer. `stuck`: something has made no progress for too long."""
 
     file = "samples.jsonl"
     word: Literal["sound", "breach", "away", "stuck"]
@@ -159,7 +159,7 @@ class Sample(Entry):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Exit(Entry):
-    """`meant`: we have killed it, or told it to stop. `began`: when this life did."""
+    """`meant`: the campaign killed or stopped it. `began`: when this process started."""
 
     file = "exits.jsonl"
     name: str
@@ -170,7 +170,7 @@ class Exit(Entry):
 
 
 class Log:
-    """Writes lines from any number of processes. Each is one write, which others do not cut."""
+    """Writes lines from any number of processes. Each line is one write, which stays whole."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -178,10 +178,10 @@ class Log:
 
     def write(self, entry: Entry) -> None:
         if entry.file not in self._files:
-            # A process that was forked, or that many threads are in, appends all the same.
+            # A forked process, or one with many threads, can append, too.
             flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND
             self._files[entry.file] = os.open(self._folder / entry.file, flags, 0o644)
-        # The line before may have been torn by a kill: so this one begins a line of its own.
+        # A kill may have cut the last line, so this one begins with a new line.
         text = "\n" + json.dumps(asdict(entry), separators=(",", ":")) + "\n"
         os.write(self._files[entry.file], text.encode())
 

@@ -1,16 +1,16 @@
-"""A real PgBouncer in transaction mode: the line of some programs of the world leads through it."""
+"""A real PgBouncer in transaction mode, between some programs of the world and Postgres."""
 
 import os
 import shutil
 from pathlib import Path
 
 PROGRAM = shutil.which("pgbouncer") or shutil.which("pgbouncer", path="/usr/sbin")
-# Who it becomes: it refuses to run as root.
+# The user it runs as: it refuses to run as root.
 USER = "nobody"
 
 
 def words(folder: Path, port: int, server_port: int, database: str, role: str) -> list[str]:
-    """How it is started, with a file of settings in this folder."""
+    """Return its command, with a file of settings in this folder."""
     assert PROGRAM
     settings = folder / "pgbouncer.ini"
     settings.write_text(
@@ -24,7 +24,7 @@ def words(folder: Path, port: int, server_port: int, database: str, role: str) -
         "pool_mode = transaction\n"
         "default_pool_size = 8\n"
         "max_client_conn = 200\n"
-        # A server that is back is used at once; one that is away is said to be.
+        # Reconnect at once to a server that is back; report an unavailable one at once.
         "server_login_retry = 0.5\n"
         "query_wait_timeout = 10\n"
         "log_connections = 0\n"

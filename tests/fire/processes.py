@@ -1,4 +1,4 @@
-"""Processes of the world: started as a supervisor would, killed as fate would."""
+"""The processes of the world: started like by a supervisor, and killed by faults."""
 
 import os
 import signal
@@ -16,7 +16,7 @@ LEAVE_SECONDS = 60.0
 
 
 class Child:
-    """One program with a name, in one life after the other."""
+    """One program with a name, which is started again and again."""
 
     def __init__(
         self,
@@ -27,7 +27,7 @@ class Child:
         *,
         python: bool = True,
     ) -> None:
-        """`words`: a module of Python and its arguments; or a program and its own."""
+        """`words`: a Python module and its arguments; or a program and its arguments."""
         self.name = name
         self._words = [sys.executable, "-m", *words] if python else list(words)
         self._environment = _base() | dict(environment)
@@ -52,7 +52,7 @@ class Child:
         return self._output.read_text(errors="replace")[-2_000:]
 
     def start(self, prefix: Sequence[str] = (), **environment: str) -> None:
-        """`prefix`: what it is started through; more of the environment is for this life only."""
+        """`prefix`: a command in front; the extra environment is for this process only."""
         self.note_end()
         with self._output.open("ab") as output:
             self._popen = subprocess.Popen(
@@ -72,11 +72,11 @@ class Child:
             os.kill(self.pid, number)
 
     def kill(self) -> None:
-        """No goodbye; processes that it has started see to themselves."""
+        """Kill it without warning; processes that it has started must notice that."""
         self.end(signal.SIGKILL)
 
     def stop(self) -> None:
-        """In good order; returns when it has left, or kills it when that takes too long."""
+        """Stop it in good order; return when it has ended, or kill it if that takes too long."""
         self.end(signal.SIGTERM)
 
     def end(self, number: int) -> None:
@@ -91,25 +91,25 @@ class Child:
         except subprocess.TimeoutExpired:
             self._popen.kill()
             self._popen.wait()
-            # It did not leave when told: that is as if it had ended by itself.
-            self._tell(self._popen.returncode, meant=False)
+            # It did not stop on request: this counts as an unexpected end.
+            self._log_exit(self._popen.returncode, meant=False)
             return
-        self._tell(code, meant=number == signal.SIGKILL or code in (0, -number))
+        self._log_exit(code, meant=number == signal.SIGKILL or code in (0, -number))
 
     def note_end(self) -> None:
-        """Write down an end that nobody has asked for."""
+        """Log an unexpected end."""
         if self._popen is not None and not self._noted and self._popen.poll() is not None:
-            self._tell(self._popen.returncode, meant=self._condemned)
+            self._log_exit(self._popen.returncode, meant=self._condemned)
 
     def sweep(self) -> None:
-        """Also what it has started, and left."""
+        """Kill it and the processes that it has started."""
         if self._popen is None:
             return
         with suppress(ProcessLookupError, PermissionError):
             os.killpg(self._popen.pid, signal.SIGKILL)
         self._popen.wait()
 
-    def _tell(self, code: int, *, meant: bool) -> None:
+    def _log_exit(self, code: int, *, meant: bool) -> None:
         if not self._noted:
             self._noted = True
             self._log.write(
@@ -118,6 +118,6 @@ class Child:
 
 
 def _base() -> dict[str, str]:
-    """The environment without what may be set for the one who runs the tests."""
+    """Return the environment without the settings of the person who runs the tests."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith("PENSTOCK_")}
     return kept | {"PYTHONPATH": os.pathsep.join([str(TESTS), *sys.path])}

@@ -1,9 +1,9 @@
-"""A receiver of webhooks that is well, slow, wrong or silent, as it is told.
+"""A receiver of webhooks that works, is slow, fails or hangs, depending on its mode.
 
 python -m fire.receiver --port P --log FOLDER --secret whsec_… [--secret …] [--seed N]
 
-POST /control {"mode": "fail"}    what it does from now on; GET /control says what it does
-POST to any other path            a message: it is noted, and answered by the mode
+POST /control {"mode": "fail"}    set the mode; GET /control returns it
+POST to any other path            a message: it is logged, and answered by the mode
 
 ok 200; fail 500 or 503; slow 200 after a while; hang no answer until the mode changes; reset the
 connection breaks; flaky one of these each time.
@@ -83,18 +83,18 @@ class Receiver:
     def _reset(request: web.Request) -> web.Response:
         if request.transport is not None:
             request.transport.abort()
-        return web.Response(status=500)  # nobody is there to read it
+        return web.Response(status=500)  # the client has disconnected
 
     def _note(self, request: web.Request, body: bytes, answered: int | str) -> None:
-        said = _read(body)
-        data = said.get("data")
+        message = _read(body)
+        data = message.get("data")
         job: dict[str, Any] = data if isinstance(data, dict) else {}
         self._answered[str(answered)] += 1
         self._log.write(
             Message(
                 id=request.headers.get("webhook-id", ""),
                 job=job.get("id"),
-                event=said.get("type"),
+                event=message.get("type"),
                 status=job.get("status"),
                 signature=self._is_genuine(request, body),
                 answered=answered,
@@ -113,10 +113,10 @@ class Receiver:
 
 def _read(body: bytes) -> dict[str, Any]:
     try:
-        said = json.loads(body)
+        message = json.loads(body)
     except ValueError:
         return {}
-    return said if isinstance(said, dict) else {}
+    return message if isinstance(message, dict) else {}
 
 
 def main() -> None:

@@ -1,4 +1,4 @@
-"""All that is known of a run when it is over: its witnesses, and what the database holds."""
+"""All data about a finished run: the logs of its witnesses, and the content of the database."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
@@ -28,7 +28,7 @@ class Job:
     created_at: float
     finished_at: float
     recovery: int  # how many crashes its queue allows
-    fails: bool  # on purpose
+    fails: bool  # deliberately
     has_on_finish: bool  # its kind has a webhook
     images: int | None  # ordered, of a job that is paid by the image
     reserved: int
@@ -69,7 +69,7 @@ class Grant:
 
 @dataclass(frozen=True, slots=True)
 class Storm:
-    """A fault from its begin to its end; one that has no end went on until the last line."""
+    """A fault from its begin to its end; one without an end lasted until the last line."""
 
     fault: str
     begin: float
@@ -98,10 +98,10 @@ class Record:
     attempts: list[Attempt]
     deliveries: list[Delivery]
     grants: list[Grant]
-    done: list[Start]  # what `on_finish` of paint has written
-    hooks: int  # ends of which an app is still to be told
-    orphans: int  # words that came too late
-    plain_calls: int  # calls for another model than one of a start
+    done: list[Start]  # rows that `on_finish` of paint has written
+    pending_on_finish: int  # on_finish callbacks that have not run
+    late_results: int  # results that came too late
+    plain_calls: int  # calls for a model that belongs to no attempt
 
     @cached_property
     def jobs(self) -> dict[str, Job]:
@@ -116,7 +116,7 @@ class Record:
         return found
 
     @cached_property
-    def ended(self) -> dict[Start, Attempt]:
+    def settled(self) -> dict[Start, Attempt]:
         return {(row.job, row.attempt): row for row in self.attempts}
 
     @cached_property
@@ -128,7 +128,7 @@ class Record:
 
     @cached_property
     def starts(self) -> dict[Start, Act]:
-        """The first start of each that a handler has noted."""
+        """The first beginning of each attempt in the handlers' log."""
         return self._first("start")
 
     @cached_property
@@ -152,7 +152,7 @@ class Record:
 
     @cached_property
     def noted_kinds(self) -> set[str]:
-        """Kinds whose handlers note their starts."""
+        """Kinds whose handlers log their beginnings."""
         return {self.jobs[job].kind for job, _ in self.starts if job in self.jobs}
 
     @cached_property
@@ -185,8 +185,10 @@ async def read(folder: Path, conn: asyncpg.Connection) -> Record:
             deliveries=[Delivery(**dict(row)) for row in await conn.fetch(_DELIVERIES)],
             grants=[Grant(**dict(row)) for row in await conn.fetch(_GRANTS)],
             done=await _done(conn),
-            hooks=await conn.fetchval("select count(*) from penstock.pending_on_finish"),
-            orphans=await conn.fetchval("select count(*) from penstock.late_result"),
+            pending_on_finish=await conn.fetchval(
+                "select count(*) from penstock.pending_on_finish"
+            ),
+            late_results=await conn.fetchval("select count(*) from penstock.late_result"),
             plain_calls=sum(call.start is None for call in calls),
         )
 

@@ -1,9 +1,9 @@
-"""A line to Postgres that can go bad: slow, silent, or cut. One for each process that uses it.
+"""A connection to Postgres that can be slow, silent or cut. Each process has its own relay.
 
-pass     bytes go through
-delay    so, after a while
-silence  nothing goes through, and nobody is told: neither of bytes nor of an end. When it is over
-         what was held back goes through, as TCP would send it again
+pass     bytes are passed on
+delay    bytes are passed on after a while
+silence  nothing is passed on, neither bytes nor the end of a connection. Afterwards the held bytes
+         are passed on, as TCP would send them again
 reset    every connection breaks at once
 """
 
@@ -50,7 +50,7 @@ class Relay:
         self._heard.set()
 
     def reset(self) -> None:
-        """Both ends of each connection learn at once that it is gone."""
+        """Break each connection, so that both ends notice at once."""
         for writer in list(self._writers):
             writer.transport.abort()
 
@@ -66,7 +66,7 @@ class Relay:
             await self._heard.wait()
             there, to = await asyncio.open_connection(self._host, self._port)
             self._writers.add(to)
-            # Either end takes the other along: a session has no use for half of its connection.
+            # When one end closes, close the other: half a connection is of no use to a session.
             ways = [
                 asyncio.ensure_future(self._pass(reader, to)),
                 asyncio.ensure_future(self._pass(there, writer)),
@@ -78,7 +78,7 @@ class Relay:
                     way.cancel()
                 await asyncio.gather(*ways, return_exceptions=True)
         except OSError:
-            pass  # the server is away: so is the line to it
+            pass  # the server is unavailable, so the relay refuses
         finally:
             for one in (writer, to):
                 if one is not None:

@@ -1,7 +1,7 @@
-"""Looks at one snapshot after the other in a storm; a server that is away is waited for.
+"""Checks one snapshot after the other during a storm; waits for an unavailable server.
 
-In each: no limit is exceeded by a start, counters are counts, no invariant is broken, and the books
-add up with what was seen before.
+In each snapshot no job started above a limit, counters equal the counts, no invariant is broken,
+and the ledger is consistent with earlier snapshots.
 """
 
 import asyncio
@@ -16,15 +16,15 @@ from support.broken_connection import Cut, Wire
 from support.storms.auditor import Auditor
 
 PAUSE_SECONDS = 0.25
-# In a storm much is held up for some seconds: what is found has stood still for so long, and for
-# some seconds more, in each look.
+# In a storm much work is delayed for some seconds: work counts as stuck if it is found in each
+# check for this time and some seconds more.
 STILL = timedelta(seconds=20)
 STUCK_SECONDS = 3.0
-LOOK_SECONDS = 1.0
-# An answer takes this long only where nobody is there: a stopped server, a network that swallows.
+POLL_SECONDS = 1.0
+# An answer takes this long only from a stopped server or through a network that drops packets.
 ANSWER_SECONDS = 20.0
 
-# As LIMITS of storm.py; but a limit that was lowered leaves what had started before.
+# Like LIMITS of storm.py; but jobs that started before a limit was lowered may run on.
 _BEYOND = """
 select 'queue ' || q.name as who, q.concurrency as most, g.running as counted, count(j.id) as found
 from penstock.queue q join penstock.gate g on g.queue_id = q.id
@@ -46,20 +46,20 @@ having count(j.id) <> a.running
 
 class Sampler:
     def __init__(self, dsn: str, log: Log) -> None:
-        """`dsn`: straight to the server, through no relay."""
+        """`dsn`: directly to the server, not through a relay."""
         self._wire = Wire(dsn)
         self._log = log
         self._auditor = Auditor()
         self.seen: Counter[str] = Counter()
         self._still: dict[tuple[str, str], float] = {}
-        """What stood still in each look since that moment."""
-        self._told: set[tuple[str, str]] = set()
-        self._looked = 0.0
+        """Work that was stuck in each check since that time."""
+        self._reported: set[tuple[str, str]] = set()
+        self._polled_at = 0.0
 
     async def run(self, stop: asyncio.Event) -> None:
         try:
             while not stop.is_set():
-                await self.look()
+                await self.sample()
                 await asyncio.sleep(PAUSE_SECONDS)
         finally:
             self.close()
@@ -67,13 +67,13 @@ class Sampler:
     def close(self) -> None:
         self._wire.cut()
 
-    async def look(self) -> None:
-        """One snapshot; what it showed is written down."""
+    async def sample(self) -> None:
+        """Check one snapshot and log the result."""
         try:
             async with asyncio.timeout(ANSWER_SECONDS), self._wire.open() as conn:
                 await self._judge(conn)
-                if time.monotonic() - self._looked >= LOOK_SECONDS:
-                    await self._look_for_stuck(conn)
+                if time.monotonic() - self._polled_at >= POLL_SECONDS:
+                    await self._check_stuck(conn)
         except (Cut, TimeoutError, asyncpg.TooManyConnectionsError) as error:
             self._wire.cut()
             self._still.clear()
@@ -91,14 +91,14 @@ class Sampler:
         assert not broken, f"invariants: {[dict(row) for row in broken]}"
         await self._auditor.check(conn)
 
-    async def _look_for_stuck(self, conn: asyncpg.Connection) -> None:
+    async def _check_stuck(self, conn: asyncpg.Connection) -> None:
         rows = await conn.fetch("select * from penstock.check_liveness($1)", STILL)
-        now = self._looked = time.monotonic()
+        now = self._polled_at = time.monotonic()
         found = {(row["rule"], row["subject"]): row for row in rows}
         self._still = {key: self._still.get(key, now) for key in found}
         for key, since in self._still.items():
-            if now - since >= STUCK_SECONDS and key not in self._told:
-                self._told.add(key)
+            if now - since >= STUCK_SECONDS and key not in self._reported:
+                self._reported.add(key)
                 row = found[key]
                 what = f"{row['rule']}: {row['subject']}, {row['detail']}, since {row['since']}"
                 self._note("stuck", what)

@@ -1,12 +1,12 @@
-"""A small run in which all went well: what the referee sees of it, made without any process.
+"""The record of a small run without breaches, made without any process.
 
-one       o1, o2     one after the other, each told by a webhook
-ask       a1         its first start was lost with its worker, the second one answered
-paint     p1         paid for, and told to on_finish
-quick     f1         meant to fail, tried anew once
+one       o1, o2     one after the other, each with a webhook
+ask       a1         its first attempt was lost with its worker, the second one succeeded
+paint     p1         paid for, with an on_finish callback
+quick     f1         meant to fail, retried once
           c1         cancelled while it waited
           r1, b1     refused; rolled back
-          d1, d2     in doubt: one is there, the other is not
+          d1, d2     in doubt: one exists, the other does not
 """
 
 import time
@@ -76,7 +76,7 @@ class Small:
         self._watch()
         self._end_processes()
         sampler = Sampler(self._dsn, self._log)
-        await sampler.look()
+        await sampler.sample()
         sampler.close()
         self._log.close()
 
@@ -135,10 +135,10 @@ class Small:
         await factory.finish(self._conn, worker, [started], outcome, result=result, error=error)
 
     async def _paint(self, tag: str) -> None:
-        """Two of three were delivered; on_finish has written it down."""
+        """Two of three were delivered; on_finish has recorded it."""
         worker, started = await self._start("paint", tag)
         self._act(started, tag, "end")
-        self._act(started, tag, "hook")
+        self._act(started, tag, "on_finish")
         await self._conn.execute(
             "insert into public.fire_done values ($1, $2)", started["id"], started["attempt"]
         )
@@ -183,7 +183,7 @@ class Small:
         await self._work("quick", tag, "failed")
 
     async def _deliver(self) -> None:
-        """Each comes twice: the first answer was lost."""
+        """Each message comes twice: the first answer was lost."""
         while rows := await self._conn.fetch(
             "select * from penstock.claim_deliveries(10, interval '1 minute')"
         ):
@@ -215,5 +215,5 @@ class Small:
         outputs = self.folder / OUTPUTS
         outputs.mkdir()
         (outputs / "w1.log").write_text(
-            f"INFO it begins\nTraceback (most recent call last):\n  File x\n{KNOWN}: it was away\n"
+            f"INFO it begins\nTraceback (most recent call last):\n  File x\n{KNOWN}: no answer\n"
         )

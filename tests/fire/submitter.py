@@ -1,4 +1,4 @@
-"""A caller in Python, as a process of its own: `kind.using(…).submit(…)`, with keys."""
+"""A caller in Python, in its own process: `kind.using(…).submit(…)`, with keys."""
 
 import asyncio
 import os

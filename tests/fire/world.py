@@ -1,8 +1,8 @@
-"""The world of the campaign: every process of an installation, and what they talk to.
+"""The world of the campaign: every process of an installation, and the services they use.
 
-Postgres is a child of ours; each worker and each API has a line of its own to it (relay.py), so
-that one of them can be cut off. Faults are in weather/, load in clients/; the world only starts
-and ends what there is, and says what it is called.
+Postgres is a child process; each worker and each API has its own relay to it (relay.py), so that a
+single one can be cut off. Faults are in weather/, load in clients/; the world only starts and stops
+the processes, and knows their names.
 """
 
 import asyncio
@@ -35,13 +35,13 @@ WORKERS = ("w1", "w2", "w3")
 APIS = ("a1", "a2")
 SUBMITTER = "submitter"
 POOLER = "pgbouncer"
-# Whose line leads through PgBouncer, where there is one.
+# Processes that connect through PgBouncer, if it is installed.
 POOLED = ("a2", SUBMITTER)
 LINES = (*WORKERS, *APIS, SUBMITTER)
 CONNECTIONS = 120
 
 START_SECONDS = 60.0
-LOOK_SECONDS = 0.2
+POLL_SECONDS = 0.2
 
 ACCOUNTS = {f"u{n}": ("single", "three", "none")[n % 3] for n in range(12)}
 FIRST_CREDITS = 100
@@ -54,7 +54,7 @@ create table public.fire_note (tag text primary key);
 
 class World:
     def __init__(self, folder: Path, room: Path, seed: int) -> None:
-        """`folder`: where everybody notes what they do; `room`: where Postgres lives."""
+        """`folder`: the logs of all witnesses; `room`: the files of Postgres."""
         self.folder = folder
         self.seed = seed
         self.log = Log(folder)
@@ -73,22 +73,22 @@ class World:
         }
         self.children: dict[str, Child] = {}
         self.brief = False
-        """Whether faults have to be short."""
+        """Whether faults must be short."""
         self.held: set[str] = set()
-        """What a fault is about now: no other touches it."""
+        """The victims of current faults: no other fault may affect them."""
         self.gone: set[str] = set()
-        """Processes that are away on purpose: nobody starts them again meanwhile."""
+        """Processes that are deliberately stopped: they are not restarted."""
         self._watching: asyncio.Task[None] | None = None
         self.http = httpx.AsyncClient(timeout=10, trust_env=False)
 
     @property
     def dsn(self) -> str:
-        """For a superuser, past every relay."""
+        """The address for a superuser, past every relay."""
         return self.postgres.dsn.removesuffix("/postgres") + f"/{DATABASE}"
 
     @property
     def app_dsn(self) -> str:
-        """For the app's role, past every relay."""
+        """The address for the app's role, past every relay."""
         return f"postgresql://{ROLE}@127.0.0.1:{self.postgres.port}/{DATABASE}"
 
     @property
@@ -124,7 +124,7 @@ class World:
     def free(self, names: tuple[str, ...]) -> list[str]:
         return [name for name in names if name not in self.held]
 
-    # Beginning and end
+    # Starting and stopping
 
     async def start(self) -> None:
         await asyncio.to_thread(lambda: self.postgres.make().start())
@@ -139,7 +139,7 @@ class World:
             self.children[name].start()
         await asyncio.gather(*(self.until_served(name) for name in APIS))
         await asyncio.gather(self.until_open("control"), self.until_open("receiver"))
-        # Whoever submits first would make them by the default plan.
+        # Otherwise the first submit would create them with the default plan.
         await self._make_accounts()
         self.children[SUBMITTER].start()
         await eventually(self._working, "all workers are there", seconds=START_SECONDS, poll=0.1)
@@ -213,7 +213,7 @@ class World:
         await conn.close()
 
     async def close_processes(self) -> None:
-        """In good order, all but Postgres, which is still to be looked at."""
+        """Stop everything in good order, except Postgres, which is still to be checked."""
         if self._watching is not None:
             self._watching.cancel()
         for relay in self.relays.values():
@@ -223,11 +223,11 @@ class World:
         programs = [child for name, child in self.children.items() if name != POOLER]
         await asyncio.gather(*(asyncio.to_thread(child.stop) for child in programs))
         if POOLER in self.children:
-            # Told to stop, it ends with 1.
+            # Its exit code after a stop is 1.
             await asyncio.to_thread(self.children[POOLER].kill)
 
     async def sweep(self) -> None:
-        """Nothing of it is left, whatever it was doing."""
+        """Kill everything that is left."""
         if self._watching is not None:
             self._watching.cancel()
         for child in self.children.values():
@@ -252,7 +252,7 @@ class World:
 
     async def until_served(self, name: str) -> None:
         async def ready() -> bool:
-            # Once it is watched, it is started again.
+            # The supervisor restarts it as soon as it watches.
             assert self._watching or self.children[name].runs, self.children[name].said
             try:
                 answer = await self.http.get(f"http://127.0.0.1:{self._ports[name]}/readyz")
@@ -273,12 +273,12 @@ class World:
             await conn.close()
         return bool(alive == len(WORKERS))
 
-    # What faults use
+    # Used by faults
 
-    async def order(self, path: str, **said: Any) -> None:
-        """A command to the model."""
+    async def order(self, path: str, **fields: Any) -> None:
+        """Send a command to the model."""
         url = f"http://127.0.0.1:{self._ports['control']}{path}"
-        answer = await self.http.post(url, json=said)
+        answer = await self.http.post(url, json=fields)
         assert answer.status_code == httpx.codes.OK, answer.text
 
     async def receive(self, mode: str) -> None:
@@ -287,8 +287,8 @@ class World:
         assert answer.status_code == httpx.codes.OK, answer.text
 
     @asynccontextmanager
-    async def away(self, *names: str) -> AsyncIterator[None]:
-        """Processes that are not started again before the end of the block."""
+    async def kept_stopped(self, *names: str) -> AsyncIterator[None]:
+        """Keep processes stopped until the end of the block."""
         self.gone |= set(names)
         try:
             yield
@@ -299,16 +299,16 @@ class World:
                     self.children[name].start()
 
     async def _watch(self) -> None:
-        """What ends by itself is written down, and started again, as a supervisor would."""
+        """Log processes that end unexpectedly, and restart them like a supervisor."""
         while True:
-            await asyncio.sleep(LOOK_SECONDS)
+            await asyncio.sleep(POLL_SECONDS)
             for name, child in self.children.items():
                 if name not in self.gone and not child.runs:
                     child.note_end()
                     child.start()
 
     async def calm(self) -> None:
-        """All faults have ended: everything runs, and nothing stands in its way."""
+        """End all faults: start every process and remove every obstacle."""
         for relay in self.relays.values():
             relay.heal()
         if not self.postgres.runs:

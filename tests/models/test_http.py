@@ -394,6 +394,6 @@ async def test_the_functions_own_error_text_is_kept_for_operators_only() -> None
     kept = described(caught.value)
     assert kept.startswith("the function at 127.0.0.1:")
     assert kept.endswith("answered with status 400: no field n, api_key=[redacted]")
-    ended = outcome_of(caught.value)
-    assert isinstance(ended, Failed)
-    assert not ended.error.public
+    closed = outcome_of(caught.value)
+    assert isinstance(closed, Failed)
+    assert not closed.error.public

@@ -163,6 +163,6 @@ def test_an_event_that_does_not_end_is_given_up() -> None:
     with pytest.raises(ProviderError, match="an event of more than 4194304 bytes") as caught:
         events.feed(line)
     assert classify(caught.value).cls == "bad_output"
-    ended = Events("model:80")
+    closed = Events("model:80")
     for _ in range(10):
-        assert len(ended.feed(line + b"\n")) == 1
+        assert len(closed.feed(line + b"\n")) == 1

@@ -33,7 +33,7 @@ def bare(built: Built) -> Iterator[Installed]:
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """Where somebody begins: nothing is in it."""
+    """An empty folder, in which a user begins."""
     empty = tmp_path / "empty"
     empty.mkdir()
     return empty

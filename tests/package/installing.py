@@ -1,4 +1,4 @@
-"""The wheel as users get it: built from this tree, and installed where nothing else is."""
+"""The wheel as users get it: built from this tree, and installed in an empty environment."""
 
 import os
 import subprocess
@@ -38,7 +38,7 @@ class Installed:
         return self.home / "bin" / "python"
 
     def environment(self, **more: str) -> dict[str, str]:
-        """What a fresh shell would have with this environment activated."""
+        """Return the environment of a fresh shell with this environment activated."""
         ours = ("PENSTOCK_", "PYTHON", "VIRTUAL_ENV", "_PENSTOCK")
         kept = {name: value for name, value in os.environ.items() if not name.startswith(ours)}
         path = f"{self.home / 'bin'}{os.pathsep}{os.environ['PATH']}"

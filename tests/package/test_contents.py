@@ -1,4 +1,4 @@
-"""What is in the wheel, and what it says of itself."""
+"""The content of the wheel, and its metadata."""
 
 import tarfile
 from email import message_from_bytes
@@ -59,7 +59,7 @@ def test_the_wheel_holds_the_package_and_the_examples_and_nothing_else(
         "penstock/examples/feedback/penstock.toml",
     ],
 )
-def test_one_of_each_sort_is_there(name: str, contents: dict[str, bytes]) -> None:
+def test_it_contains_a_file_of_each_sort(name: str, contents: dict[str, bytes]) -> None:
     """Sorts of files that are no Python, which a builder may leave out."""
     assert contents[name] or name.endswith("py.typed")
 
@@ -75,7 +75,7 @@ def test_the_source_distribution_builds_the_same_wheel(
     assert read(again.wheel) == contents
 
 
-def test_it_says_what_it_is(metadata: Message) -> None:
+def test_its_metadata_is_complete(metadata: Message) -> None:
     assert metadata["Name"] == "penstock"
     assert metadata["Requires-Python"] == ">=3.11"
     assert metadata["License-Expression"] == "Apache-2.0 AND 0BSD"
@@ -84,8 +84,8 @@ def test_it_says_what_it_is(metadata: Message) -> None:
     assert "Typing :: Typed" in metadata.get_all("Classifier", [])
 
 
-def test_its_licences_go_with_it(contents: dict[str, bytes], metadata: Message) -> None:
-    """Ours, and that of the scripts we hand on."""
+def test_it_contains_its_licences(contents: dict[str, bytes], metadata: Message) -> None:
+    """Penstock's licence, and those of bundled scripts."""
     named = metadata.get_all("License-File", [])
     assert len(named) == 2
     kept = {name.split("/licenses/")[1] for name in contents if "/licenses/" in name}

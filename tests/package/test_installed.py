@@ -1,4 +1,4 @@
-"""The wheel where nothing else is: what people type after `pip install`."""
+"""The wheel in an empty environment: the commands that people run after `pip install`."""
 
 import json
 import re
@@ -57,12 +57,12 @@ def test_dev_runs_a_job_in_an_empty_folder(whole: Installed, folder: Path) -> No
             assert process.stdout
             greeting = process.stdout.readline()
             assert greeting, log.read_text()
-            told = json.loads(greeting)
-            job = run_job(told["url"], told["secret"])
+            greeted = json.loads(greeting)
+            job = run_job(greeted["url"], greeted["secret"])
             assert job["status"] == "succeeded", job
             assert job["result"]["text"]
-            assert set(told["systems"]) == SYSTEMS
-            answers = pages(told)
+            assert set(greeted["systems"]) == SYSTEMS
+            answers = pages(greeted)
             assert answers["demo"] == 200
             assert set(answers.values()) <= {200, 401}, "some let nobody in without a sign-in"
             process.terminate()
@@ -71,9 +71,9 @@ def test_dev_runs_a_job_in_an_empty_folder(whole: Installed, folder: Path) -> No
             process.kill()
 
 
-def pages(told: dict[str, Any]) -> dict[str, int]:
+def pages(greeted: dict[str, Any]) -> dict[str, int]:
     """How the page of each system answers, and the one that leads to them."""
-    addresses = {**told["systems"], "demo": told["demo"]}
+    addresses = {**greeted["systems"], "demo": greeted["demo"]}
     deadline = time.monotonic() + WAIT_SECONDS
     answers: dict[str, int] = {}
     with httpx.Client(follow_redirects=True, timeout=30) as client:
@@ -111,14 +111,14 @@ def test_it_is_one_program_under_two_names(whole: Installed, folder: Path) -> No
     assert list(folder.iterdir()) == []
 
 
-def test_its_types_are_known_to_those_who_use_it(whole: Installed, folder: Path) -> None:
+def test_its_types_are_known_to_its_users(whole: Installed, folder: Path) -> None:
     (folder / "typed.py").write_text(TYPED)
     words = ["-m", "mypy", "--strict", "--python-executable", str(whole.python), "typed.py"]
     checked = whole.run(sys.executable, *words, folder=folder)
-    said = [line.split(": ", 2)[1:] for line in checked.stdout.splitlines()]
-    assert [kind for kind, _ in said[:2]] == ["note", "error"], checked.stdout
-    assert said[0][1] == 'Revealed type is "str"'
-    assert 'has incompatible type "str"; expected "int | None"' in said[1][1]
+    messages = [line.split(": ", 2)[1:] for line in checked.stdout.splitlines()]
+    assert [kind for kind, _ in messages[:2]] == ["note", "error"], checked.stdout
+    assert messages[0][1] == 'Revealed type is "str"'
+    assert 'has incompatible type "str"; expected "int | None"' in messages[1][1]
     assert checked.stdout.endswith("Found 1 error in 1 file (checked 1 source file)\n")
 
 
@@ -133,7 +133,7 @@ def test_its_types_are_known_to_those_who_use_it(whole: Installed, folder: Path)
         ),
     ],
 )
-def test_shells_are_told_what_a_word_may_become(
+def test_shells_get_completions(
     shell: str, typed: dict[str, str], bare: Installed, folder: Path
 ) -> None:
     variable = "_PENSTOCK_COMPLETE"
@@ -146,7 +146,7 @@ def test_shells_are_told_what_a_word_may_become(
 
 
 def test_bash_completes_a_command(bare: Installed, folder: Path) -> None:
-    """With the script of the program, as a person presses the key."""
+    """With the program's script, like a person who presses the key."""
     script = """
     eval "$(penstock --show-completion bash)"
     COMP_WORDS=(penstock migrate "") COMP_CWORD=2
@@ -158,7 +158,7 @@ def test_bash_completes_a_command(bare: Installed, folder: Path) -> None:
 
 
 def test_help_loads_nothing_that_serves_or_calls(bare: Installed, folder: Path) -> None:
-    """What a command does not need would be waited for at each start."""
+    """An unneeded import would delay every command."""
     code = "import sys, penstock.cli; print(*sys.modules)"
     loaded = set(bare.run("python", "-c", code, folder=folder).stdout.split())
     assert "penstock.cli" in loaded
@@ -183,7 +183,7 @@ def test_without_extras_a_worker_runs_a_job(bare: Installed, folder: Path, migra
     ("command", "extra"),
     [("dev", "server"), ("serve", "server"), ("model --real", "model")],
 )
-def test_a_command_without_its_extra_says_what_to_install(
+def test_the_error_of_a_command_without_its_extra_says_what_to_install(
     command: str, extra: str, bare: Installed, folder: Path
 ) -> None:
     done = bare.run("penstock", *command.split(), folder=folder)

@@ -1,4 +1,4 @@
-"""What must be true after every step, whatever the step was."""
+"""The invariants after every step of any kind."""
 
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
@@ -26,9 +26,9 @@ SAME = (
 SAME_LIVE = (*SAME, "worker", "run_at", "expires_at", "timeout_at", "deadline_at", "cancel_at")
 SAME_FINISHED = (*SAME, "retried_by")
 
-# Which of several is meant; taken modulo how many there are.
+# The index of one of several, modulo their number.
 which = st.integers(0, 11)
-# Mostly no app holds an account.
+# Usually no app has locked an account.
 held_accounts = st.sampled_from([(), (), (), *((name,) for name in (*ACCOUNTS, None))])
 
 
@@ -55,10 +55,10 @@ class Lifecycle(RuleBasedStateMachine):
         self.history: dict[UUID, str] = {}
         world.empty(self.model.now)
         self.sound = True
-        self.look()
+        self.read()
 
-    def look(self) -> None:
-        self.seen = self.world.look()
+    def read(self) -> None:
+        self.seen = self.world.read()
 
     def move(self, by: timedelta) -> None:
         self.model.now += by
@@ -76,24 +76,24 @@ class Lifecycle(RuleBasedStateMachine):
         assert self.world.digest() == before, "a write that should be void changed something"
 
     def waits_behind(self, held: Collection[str | None]) -> Callable[[Job], bool]:
-        """Waiting jobs in lanes of held accounts: nobody may touch those."""
+        """Waiting jobs in lanes of locked accounts, which no statement may change."""
         return lambda job: job.account in held and self.seen.live[job.id].lane >= 0
 
     def runs_behind(self, held: Collection[str | None]) -> Callable[[Job], bool]:
-        """Started jobs that hold a slot of a held account, or its credits."""
+        """Started jobs with a slot or reserved credits of a locked account."""
         return lambda job: (
-            job.account in held and (self.seen.live[job.id].holds >= 2 or job.reserved > 0)
+            job.account in held and (self.seen.live[job.id].slots_held >= 2 or job.reserved > 0)
         )
 
     def pays_behind(self, held: Collection[str | None]) -> Callable[[Job], bool]:
-        """Waiting jobs that cannot end: in a lane of a held account, or with its credits."""
+        """Waiting jobs that cannot finish: in a lane of a locked account, or with its credits."""
         in_lane = self.waits_behind(held)
         return lambda job: in_lane(job) or (job.account in held and job.reserved > 0)
 
     @invariant()
     def the_database_is_as_the_model_says(self) -> None:
         self.sound = False
-        self.look()
+        self.read()
         seen, jobs = self.seen, self.model.jobs
         assert not seen.live.keys() & seen.finished.keys(), "L1: live and finished"
         assert seen.live.keys() | seen.finished.keys() == jobs.keys(), "a job was lost or invented"
@@ -104,9 +104,9 @@ class Lifecycle(RuleBasedStateMachine):
             assert found == {name: getattr(job, name) for name in same}
             if job.status == "failed":
                 assert rows[job.id].reason == job.reason
-        ended = {(job.id, n): how for job in jobs.values() for n, how in job.ended.items()}
-        assert seen.ended == ended, "L4: one row per ended start"
-        assert sorted(seen.orphans) == sorted(self.model.orphans)
+        settled = {(job.id, n): how for job in jobs.values() for n, how in job.settled.items()}
+        assert seen.settled == settled, "L4: one row per settled start"
+        assert sorted(seen.late_results) == sorted(self.model.late_results)
         assert seen.balances == self.model.balance
         assert seen.charged == {
             job.id: self.model.charged(job) for job in self.model.finished() if job.reserved
@@ -126,7 +126,7 @@ class Lifecycle(RuleBasedStateMachine):
             assert self.history.setdefault(row.id, row.whole) == row.whole, "L1: history changed"
 
     def teardown(self) -> None:
-        """Whatever happened: with a healthy worker and time, every job still comes to its end."""
+        """After any steps, with a healthy worker and time, every job finishes."""
         if not self.sound:
             return
         for queue in self.model.paused:
@@ -139,8 +139,8 @@ class Lifecycle(RuleBasedStateMachine):
             self.world.run("select * from penstock.recover_jobs()")
             for queue in self.model.widths:
                 started = self.world.claim(worker, queue, 10, wait=False)
-                told = [(row.id, row.attempt) for row in started]
-                verdicts = self.world.finish(worker, told, ["succeeded"] * len(told))
+                reported = [(row.id, row.attempt) for row in started]
+                verdicts = self.world.finish(worker, reported, ["succeeded"] * len(reported))
                 assert {verdict for _, verdict, _ in verdicts} <= {"done"}
             faults = self.world.faults()
             assert faults == [], faults

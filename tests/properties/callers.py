@@ -1,4 +1,4 @@
-"""Rules of those who ask for work: submit, cancel, retry, and the operator's edits."""
+"""The actions of callers: submit, cancel, retry, and the operator's edits."""
 
 from collections import Counter
 from datetime import timedelta
@@ -118,19 +118,19 @@ class Callers(Lifecycle):
                 call = lambda: self.world.one("select penstock.retry_job(%s)", job.id)  # noqa: E731
                 assert refusal(call) == "PS409"
         else:
-            self._retry_anew(job)
+            self._retry_by_hand(job)
 
     def _retry_now(self, job: Job) -> None:
-        """It need not wait any more, and takes the place of one that comes now."""
+        """Start a scheduled job now; it gets the position of a new one."""
         answer = self.world.one("select penstock.retry_job(%s)", job.id)
         job.run_at, job.status = self.model.now, "queued"
         assert (answer["id"], answer["status"]) == (str(job.id), "queued")
         before = self.ranks[job.id]
-        self.look()
+        self.read()
         self.ranks[job.id] = self.seen.live[job.id].rank
         assert self.ranks[job.id] <= before
 
-    def _retry_anew(self, old: Job) -> None:
+    def _retry_by_hand(self, old: Job) -> None:
         again = Item(
             *(old.kind, old.account, old.key, old.priority, None, None, old.max_attempts),
             price=old.reserved,
@@ -160,7 +160,7 @@ class Callers(Lifecycle):
         what=st.sampled_from(["queue", "account", "plan", "pause"]),
     )
     def edit(self, queue: str, account: str, plan: str, limit: int | None, what: str) -> None:
-        """Limits lowered under what runs, raised, given to those who had none, taken back."""
+        """Lower limits below the number of running jobs, raise them, set new ones, remove them."""
         width = Jsonb({"concurrency": limit})
         if what == "queue":
             self.world.run("select penstock.edit_queue(%s, %s)", queue, width)

@@ -1,6 +1,6 @@
-"""What a job, a worker and a limit should be after each step: the lifecycle, told a second time.
+"""A second implementation of the lifecycle: the expected jobs, workers and limits after each step.
 
-Nothing here is a copy of the SQL. The model knows no lanes and no counters; it counts what runs.
+Nothing here is a copy of the SQL. The model has no lanes and no counters; it counts running jobs.
 """
 
 from collections.abc import Callable, Collection
@@ -32,7 +32,7 @@ CRASHES = ("stuck", "lost")
 
 
 class Item(NamedTuple):
-    """What a caller asks for."""
+    """The request of a caller."""
 
     kind: str
     account: str | None
@@ -68,8 +68,8 @@ class Job:
     retried_by: UUID | None = None
     reason: str | None = None
     reserved: int = 0
-    # How each ended start ended, by its number.
-    ended: dict[int, str] = field(default_factory=dict)
+    # The outcome of each settled attempt, by its number.
+    settled: dict[int, str] = field(default_factory=dict)
 
     @property
     def queue(self) -> str:
@@ -96,7 +96,7 @@ class Worker:
 
 @dataclass(frozen=True)
 class Start:
-    """Who started what; kept after it ended, to be written again when it is stale."""
+    """An attempt and its worker; kept after it was settled, to report it again as a stale one."""
 
     job: UUID
     attempt: int
@@ -114,7 +114,7 @@ class Model:
         self.workers: dict[int, Worker] = {}
         self.starts: dict[tuple[UUID, int], Start] = {}
         self.tokens: dict[tuple[UUID, int], str] = {}
-        self.orphans: set[tuple[UUID, int]] = set()
+        self.late_results: set[tuple[UUID, int]] = set()
         self.paused: set[str] = set()
         self.widths = {name: options.get("concurrency") for name, options in QUEUES.items()}
         self.plan_of = dict(ACCOUNTS)
@@ -124,7 +124,7 @@ class Model:
         }
         self.next_at = dict.fromkeys(QUEUES, EPOCH)
 
-    # Looking
+    # Reading
 
     def live(self, *statuses: str) -> list[Job]:
         wanted = statuses or WAITING + STARTED
@@ -156,7 +156,7 @@ class Model:
                 return job
         return None
 
-    # What callers do
+    # Actions of callers
 
     def submit(self, job: UUID, item: Item) -> Job:
         run_at = self.now + (item.delay or timedelta(0))
@@ -192,7 +192,7 @@ class Model:
         elif job.live:
             job.cancel_at = job.cancel_at or self.now
 
-    # What workers do
+    # Actions of workers
 
     def start(self, job: Job, worker: int, account: int | None) -> None:
         options = QUEUES[job.queue]
@@ -223,16 +223,16 @@ class Model:
             job.run_at = self.now + (self._wait(job, outcome) if delay is None else delay)
             job.status = "scheduled" if job.run_at > self.now else "queued"
             shown = {"retry": "retried", "lost_with_others": "lost"}
-            job.ended[number] = shown.get(outcome, outcome)
+            job.settled[number] = shown.get(outcome, outcome)
         else:
-            job.status, job.reason, job.ended[number] = final, reason, final
+            job.status, job.reason, job.settled[number] = final, reason, final
             self._refund(job)
         job.worker = job.token = job.timeout_at = job.deadline_at = None
 
     def _final(self, job: Job, outcome: str) -> tuple[str | None, str | None]:
-        """As what the job ends with this start, and why; None, if it goes on."""
+        """Return the status and reason if this attempt finishes the job, else None."""
         if outcome in ("succeeded", "failed"):
-            return outcome, {"succeeded": None, "failed": "told"}[outcome]
+            return outcome, {"succeeded": None, "failed": "reported"}[outcome]
         if outcome == "cancelled" or job.cancel_at:
             return "cancelled", "cancelled"
         if outcome in CHARGED and job.failures + 1 >= job.max_attempts:
@@ -273,7 +273,7 @@ class Model:
         return due
 
     def recover(self, skip: Skip) -> dict[UUID, str]:
-        """Ends what nobody ends; the outcome of each such start."""
+        """Settle attempts that no worker settles; return the outcome of each."""
         for worker in self.workers.values():
             if not worker.gone and worker.beat_at + LEASE < self.now:
                 worker.lost = True
@@ -290,7 +290,7 @@ class Model:
         return [job for job in self.live("running") if job.worker in workers]
 
     def _due(self, job: Job) -> str | None:
-        """How upkeep should end this start now; None, if it may go on."""
+        """Return how upkeep should settle this attempt now; None if it may run on."""
         assert job.deadline_at
         assert job.timeout_at
         grace = CANCEL_GRACE if job.status == "running" else timedelta(0)
@@ -305,10 +305,10 @@ class Model:
             return "timed_out" if job.timeout_at <= self.now else "stuck"
         return None
 
-    def orphan(self, job: UUID, attempt: int) -> None:
-        """A result came for a start that has ended otherwise."""
-        if self.jobs[job].ended.get(attempt, "succeeded") != "succeeded":
-            self.orphans.add((job, attempt))
+    def add_late_result(self, job: UUID, attempt: int) -> None:
+        """Record a late result, for an attempt that was settled otherwise."""
+        if self.jobs[job].settled.get(attempt, "succeeded") != "succeeded":
+            self.late_results.add((job, attempt))
 
 
 PACE = timedelta(seconds=10)

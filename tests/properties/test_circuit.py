@@ -1,7 +1,7 @@
-"""A walk through outages: any failure at any time, and an outage is still not a failure.
+"""Random walks through outages: any failure at any time, and an outage is still not a failure.
 
-Beside no model: what must be true of a circuit can be said without knowing how it came there.
-One job is odd: it meets the same failure at every start, and the others must not suffer from it.
+There is no model: the invariants of a circuit do not depend on its history. One job is odd: every
+attempt of it fails in the same way, and the other jobs must not suffer from it.
 """
 
 from datetime import timedelta
@@ -40,12 +40,12 @@ CHARGED = ("provisional", "retry", "timed_out")
 # So often a job is deferred for nothing while others are answered.
 ISOLATED = 10
 
-Told = tuple[str, float | None, timedelta | None]
+Report = tuple[str, float | None, timedelta | None]
 
 queues = st.sampled_from(WITH_CIRCUITS)
 kinds = st.sampled_from(["plain", "once", "once", "pair"])
 afters = st.sampled_from([None, None, 0.5, 20.0])
-told = st.tuples(
+reports = st.tuples(
     st.sampled_from([*EFFECTS, *OTHER_ENDS, *["succeeded"] * 6]),
     afters,
     st.sampled_from([None, timedelta(0), timedelta(seconds=5)]),
@@ -75,9 +75,9 @@ class Outages(RuleBasedStateMachine):
         self.odd: tuple[UUID, str] | None = None
         self.odd_after: float | None = None
         self.sound = True
-        self.look()
+        self.read()
 
-    def look(self) -> None:
+    def read(self) -> None:
         self.circuits = {row.name: row for row in self.world.run(_CIRCUITS)}
         found = {row.id: row for row in self.world.run("select * from penstock.job")}
         self.jobs = {job: found.pop(job) for job in self.order if job in found}
@@ -92,9 +92,9 @@ class Outages(RuleBasedStateMachine):
         self.world.run("select penstock.beat_worker(%s)", self.worker)
 
     def assert_nothing_charged(self, but: dict[UUID, str] | None = None) -> None:
-        """Since the last look; `but`: how starts of these jobs ended."""
+        """Compare with the last read; `but`: outcomes of attempts of these jobs."""
         before = self.jobs
-        self.look()
+        self.read()
         for job in self.jobs.values():
             was = before[job.id].failures if job.id in before else 0
             how = (but or {}).get(job.id)
@@ -137,8 +137,8 @@ class Outages(RuleBasedStateMachine):
             now = self.circuits[queue].fresh
             assert now <= max(was.fresh, was.allowed), "more run than the ramp allows"
 
-    @rule(queue=queues, ends=st.lists(told, min_size=1, max_size=1), n=which)
-    def probe(self, queue: str, ends: list[Told], n: int) -> None:
+    @rule(queue=queues, ends=st.lists(reports, min_size=1, max_size=1), n=which)
+    def probe(self, queue: str, ends: list[Report], n: int) -> None:
         """When it is due, and how it ends, perhaps beside others."""
         due = self.circuits[queue].next_at
         wait = max(due - self.now, timedelta(0)) if due else timedelta(0)
@@ -147,9 +147,9 @@ class Outages(RuleBasedStateMachine):
             self.circuits_are_sound()
         self.end(n, ends)
 
-    @rule(n=which, ends=st.lists(told, min_size=1, max_size=3))
-    def end(self, n: int, ends: list[Told]) -> None:
-        """Some of what runs, each in its own way, in one report."""
+    @rule(n=which, ends=st.lists(reports, min_size=1, max_size=3))
+    def end(self, n: int, ends: list[Report]) -> None:
+        """Report some running attempts, each with its own outcome, in one call."""
         if not self.running():
             self.claim(WITH_CIRCUITS[n % 2], 3, 5)
         jobs = self.running()
@@ -175,7 +175,7 @@ class Outages(RuleBasedStateMachine):
             if free and not job.cancel_requested_at:
                 assert job.id in self.jobs, "none of these ends a job at once"
 
-    def report(self, jobs: list[Any], ends: list[Told]) -> list[str]:
+    def report(self, jobs: list[Any], ends: list[Report]) -> list[str]:
         """What the worker tells of these starts: their outcomes."""
         outcomes, errors, effects, retry_afters = [], [], [], []
         for job, (drawn, after, _) in zip(jobs, ends, strict=True):
@@ -226,7 +226,7 @@ class Outages(RuleBasedStateMachine):
         before = {job.id for job in self.jobs.values() if job.status == "scheduled"}
         self.move(timedelta(seconds=seconds))
         self.world.run("select * from penstock.recover_jobs()")
-        self.look()
+        self.read()
         assert before - self.jobs.keys() == gone
 
     @rule(n=which)
@@ -247,13 +247,13 @@ class Outages(RuleBasedStateMachine):
         started = {(job.id, job.attempt) for job in self.running()}
         for name, row in self.circuits.items():
             assert len(self.probes.get((name, row.changed_at), set()) & started) <= 1, "two probes"
-            told = row.state == "open" and row.cls != "rate_limited"
-            assert row.alerts == told, f"{row.alerts} alerts, {row.state}"
+            reports = row.state == "open" and row.cls != "rate_limited"
+            assert row.alerts == reports, f"{row.alerts} alerts, {row.state}"
         self.move(TICK)
         self.sound = True
 
     def teardown(self) -> None:
-        """Whatever happened: when the provider answers again, every job but the odd one ends."""
+        """After any steps, when the provider answers again, every job but the odd one finishes."""
         if not self.sound:
             return
         for queue, row in self.circuits.items():
@@ -265,7 +265,7 @@ class Outages(RuleBasedStateMachine):
             for queue in WITH_CIRCUITS:
                 rows = self.world.claim(self.worker, queue, 2, wait=False)
                 self.report(rows, [("succeeded", self.odd_after, None)] * len(rows))
-            self.look()
+            self.read()
             if not self.others():
                 return
             self.move(self.until_something_may_start())

@@ -1,4 +1,4 @@
-"""A walk through the life of jobs: any step, in any order, beside a model that knows better.
+"""Random walks through the lifecycle: any step, in any order, compared with a model.
 
 `make test` takes a hundred walks, always the same; `make faults` thousands, always others.
 """

@@ -20,7 +20,7 @@ pytestmark = pytest.mark.timeout(1_800)  # --hypothesis-profile=nightly tries th
 START = datetime(2030, 1, 1, tzinfo=UTC)
 PERIODS = {"s": timedelta(seconds=1), "min": timedelta(minutes=1), "h": timedelta(hours=1)}
 MICROSECOND = timedelta(microseconds=1)
-# How much of a step a start may come early; never more, for the pace itself does not drift.
+# By which part of a step a job may start early; never more, because the pace does not drift.
 EARLY = Fraction(1, 1_000_000)
 JOBS = 40
 CLAIMERS = 3
@@ -77,7 +77,7 @@ def test_in_any_window_start_at_most_its_share_and_one_burst(
             started = conn.execute(
                 "select id from penstock.claim_jobs(%s, %s, %s)", [workers[who], name, limit]
             ).rowcount
-            # The same told as a bucket that a start empties by one and a step fills by one.
+            # The same as a bucket: starting a job takes one out, and each step adds one.
             filled = Fraction((now - since) // MICROSECOND, step // MICROSECOND)
             tokens, since = min(Fraction(burst), tokens + filled), now
             assert started == min(limit, int(tokens + EARLY), JOBS - len(starts))
@@ -89,7 +89,7 @@ def test_in_any_window_start_at_most_its_share_and_one_burst(
 
 
 def assert_windows_hold(starts: list[datetime], step: timedelta, burst: int) -> None:
-    """From every start to every later one: an even share, and one burst."""
+    """Between any two attempts: an even share, and one burst."""
     for first, since in enumerate(starts):
         for until in starts[first:]:
             inside = bisect_right(starts, until) - first

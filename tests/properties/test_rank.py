@@ -29,7 +29,7 @@ class Arrival(NamedTuple):
 
     @property
     def micros(self) -> int:
-        """When it is due, with its place in the batch: later in a batch is a little later."""
+        """When it is due, with its position in the batch: later in a batch is a little later."""
         return (self.due_at - FIRST) // MICROSECOND + self.ordinal
 
 
@@ -79,8 +79,8 @@ def test_strict_order_is_priority_then_arrival(ask: Ask, ordering: str) -> None:
     @given(arrivals)
     def holds(jobs: list[Arrival]) -> None:
         found = ranks(ask, ordering, timedelta(0), jobs)
-        places = [(job.priority, job.micros) for job in jobs]
-        assert _order(found) == _order(places)
+        positions = [(job.priority, job.micros) for job in jobs]
+        assert _order(found) == _order(positions)
 
     holds()
 
@@ -96,8 +96,8 @@ def test_aging_order_is_arrival_with_each_point_of_priority_worth_one_step(ask: 
     holds()
 
 
-def _order(places: list[Any]) -> list[list[bool]]:
-    return [[one < other for other in places] for one in places]
+def _order(positions: list[Any]) -> list[list[bool]]:
+    return [[one < other for other in positions] for one in positions]
 
 
 @pytest.mark.parametrize("policy", ["constant", "linear", "exponential"])

@@ -23,7 +23,7 @@ class Upkeep(Lifecycle):
         if workers != "all are silent":
             self._beat()
         self._recover(held)
-        self.look()
+        self.read()
         self._expire_and_stage(held)
 
     def _recover(self, held: tuple[str | None, ...]) -> None:

@@ -1,4 +1,4 @@
-"""Rules of those who do the work: claim, finish, hand over, call back; in time and too late."""
+"""The actions of workers: claim, finish, dispatch, call back; in time and too late."""
 
 from collections import Counter
 from datetime import timedelta
@@ -61,7 +61,7 @@ class Workers(Lifecycle):
                 # Mostly one of the living, who come last.
                 worker = pick(list(self.model.workers.values())[-3:], n)
                 self._claim(worker, queue, limit, held, wait=wait and not held)
-                self.look()
+                self.read()
 
     def _claim(
         self, worker: Worker, queue: str, limit: int, held: tuple[str | None, ...], *, wait: bool
@@ -101,7 +101,7 @@ class Workers(Lifecycle):
     ) -> None:
         """Within every limit, nothing left idle that could run, and the first in line first."""
         room = self.model.room(queue, limit)
-        # One that is too late and still here could not be ended, since its account is held.
+        # A late job that is still here could not be settled, because its account is locked.
         waiting = [
             job
             for job in self.model.live("queued")
@@ -158,7 +158,7 @@ class Workers(Lifecycle):
 
     @rule(
         n=which,
-        told=st.lists(st.tuples(outcomes, delays), min_size=1, max_size=4),
+        reported=st.lists(st.tuples(outcomes, delays), min_size=1, max_size=4),
         held=held_accounts,
         knows=st.booleans(),
         late=st.booleans(),
@@ -166,26 +166,26 @@ class Workers(Lifecycle):
     def finish(
         self,
         n: int,
-        told: list[tuple[str, timedelta | None]],
+        reported: list[tuple[str, timedelta | None]],
         held: tuple[str | None, ...],
         knows: bool,
         late: bool,
     ) -> None:
-        """A worker's batch; with `late`, a start of its own that ended before is among them."""
-        jobs = self._running(n)[: len(told)]
+        """Report a worker's batch; with `late`, including an attempt that was settled before."""
+        jobs = self._running(n)[: len(reported)]
         if not jobs:
             return
         worker = jobs[0].worker
         assert worker
         batch = [(job.id, job.attempt) for job in jobs]
-        told = told[: len(batch)]
+        reported = reported[: len(batch)]
         accounts = [self.model.starts[start].account for start in batch]
         owners = [account for account in accounts if account is not None] if knows else None
         busy = self.runs_behind(held)
         expected: Counter[tuple[UUID, str]] = Counter()
         for job in jobs:
-            expected[job.id, "locked" if busy(job) else "done"] += 1
-        stale = [start for start in self._ended_starts() if start.worker == worker]
+            expected[job.id, "busy" if busy(job) else "done"] += 1
+        stale = [start for start in self._settled_attempts() if start.worker == worker]
         extra = [pick(stale, n)] if late and stale else []
         expected.update((start.job, "stale") for start in extra)
 
@@ -193,41 +193,41 @@ class Workers(Lifecycle):
             verdicts = self.world.finish(
                 worker,
                 [*batch, *((start.job, start.attempt) for start in extra)],
-                [*(outcome for outcome, _ in told), *("succeeded" for _ in extra)],
-                [*(delay for _, delay in told), *(None for _ in extra)],
+                [*(outcome for outcome, _ in reported), *("succeeded" for _ in extra)],
+                [*(delay for _, delay in reported), *(None for _ in extra)],
                 owners,
             )
         assert Counter((job, verdict) for job, verdict, _ in verdicts) == expected
         for start in extra:
-            self.model.orphan(start.job, start.attempt)
-        for job, (outcome, delay) in zip(jobs, told, strict=True):
+            self.model.add_late_result(start.job, start.attempt)
+        for job, (outcome, delay) in zip(jobs, reported, strict=True):
             if expected[job.id, "done"]:
                 self.model.end_start(job, outcome, delay)
 
-    def _ended_starts(self) -> list[Start]:
+    def _settled_attempts(self) -> list[Start]:
         return [
             start
             for (job, attempt), start in self.model.starts.items()
-            if attempt in self.model.jobs[job].ended
+            if attempt in self.model.jobs[job].settled
         ]
 
     @rule(n=which, outcome=outcomes, ahead=st.integers(0, 1))
     @precondition(lambda self: self.model.starts)
     def write_what_is_stale(self, n: int, outcome: str, ahead: int) -> None:
-        """L3: too late, or again; another's, or not yet begun."""
-        if ended := self._ended_starts():
-            self._finish_again(pick(ended, n), outcome, twice=bool(ahead))
+        """L3: a late or repeated report; one for another worker's attempt or for a future one."""
+        if settled := self._settled_attempts():
+            self._finish_again(pick(settled, n), outcome, twice=bool(ahead))
         if started := self.model.live("running", "awaiting"):
             self._finish_anothers(pick(started, n), n, outcome, ahead)
         self._call_back_wrongly(pick(list(self.model.jobs.values()), n), outcome)
 
     def _finish_again(self, start: Start, outcome: str, *, twice: bool) -> None:
-        told = [(start.job, start.attempt)] * (1 + twice)
+        reported = [(start.job, start.attempt)] * (1 + twice)
         with self.nothing_changed():
-            verdicts = self.world.finish(start.worker, told, [outcome] * len(told))
+            verdicts = self.world.finish(start.worker, reported, [outcome] * len(reported))
         assert {verdict for _, verdict, _ in verdicts} == {"stale"}
         if outcome == "succeeded":
-            self.model.orphan(start.job, start.attempt)
+            self.model.add_late_result(start.job, start.attempt)
 
     def _finish_anothers(self, job: Job, n: int, outcome: str, ahead: int) -> None:
         """Another worker's start, one that is with a function outside, or one yet to come."""
@@ -254,7 +254,7 @@ class Workers(Lifecycle):
     def call_back(self, n: int, outcome: str, held: tuple[str | None, ...]) -> None:
         if not self.model.live("awaiting"):
             self.hand_over(n)
-            self.look()
+            self.read()
         if not (awaiting := self.model.live("awaiting")):
             return
         job = pick(awaiting, n)
@@ -273,7 +273,7 @@ class Workers(Lifecycle):
             again = self.world.call_back(job.id, number, token, outcome)
         assert again == ("stale" if job.live else "duplicate")
         if outcome == "succeeded":
-            self.model.orphan(job.id, number)
+            self.model.add_late_result(job.id, number)
 
     def _call_back_wrongly(self, job: Job, outcome: str) -> None:
         """With a token made up, for every attempt there was, and for a job that is not."""
@@ -282,18 +282,18 @@ class Workers(Lifecycle):
             with self.nothing_changed():
                 verdict = self.world.call_back(job.id, number, "d" * 16, outcome)
             assert verdict == (self._why_not(job, number) if known else "invalid")
-            if outcome == "succeeded" and number in job.ended:
-                self.model.orphan(job.id, number)
+            if outcome == "succeeded" and number in job.settled:
+                self.model.add_late_result(job.id, number)
         with self.nothing_changed():
             verdict = self.world.call_back(uuid4(), 1, "d" * 16, outcome)
         assert verdict == ("unknown" if known else "invalid")
 
     def _why_not(self, job: Job, number: int) -> str:
         if not job.live:
-            last_ended = number == job.attempt and number in job.ended
-            return "duplicate" if last_ended and self._ended_in_start(job) else "stale"
-        return "stale" if number in job.ended else "invalid"
+            last_settled = number == job.attempt and number in job.settled
+            return "duplicate" if last_settled and self._finished_by_attempt(job) else "stale"
+        return "stale" if number in job.settled else "invalid"
 
-    def _ended_in_start(self, job: Job) -> Any:
-        """False, where it was cancelled or expired after its last start had ended."""
-        return job.ended.get(job.attempt) == job.status
+    def _finished_by_attempt(self, job: Job) -> Any:
+        """Return False if the job was cancelled or expired after its last attempt was settled."""
+        return job.settled.get(job.attempt) == job.status

@@ -56,8 +56,8 @@ join penstock.kind k on k.id = l.kind_id
 join penstock.account a on a.id = l.account_id
 """
 
-_ENDED = "select job_id, attempt, outcome from penstock.attempts"
-_ORPHANS = "select job_id, attempt from penstock.late_result"
+_SETTLED = "select job_id, attempt, outcome from penstock.attempts"
+_LATE_RESULTS = "select job_id, attempt from penstock.late_result"
 _BALANCES = "select name, balance from penstock.account where id <> 0"
 _CHARGED = "select job_id, charged from penstock.resolution"
 
@@ -94,8 +94,8 @@ class Seen(NamedTuple):
     live: dict[UUID, Any]
     finished: dict[UUID, Any]
     lanes: list[Any]
-    ended: dict[tuple[UUID, int], str]
-    orphans: list[tuple[UUID, int]]
+    settled: dict[tuple[UUID, int], str]
+    late_results: list[tuple[UUID, int]]
     balances: dict[str, int]
     charged: dict[UUID, int]
 
@@ -143,18 +143,26 @@ class World:
     def set_clock(self, now: datetime) -> None:
         self._conn.execute("update penstock.test_clock set frozen_at = %s, moved = '0'", [now])
 
-    def look(self) -> Seen:
+    def read(self) -> Seen:
         with self._conn.pipeline():  # one way there and back
-            live, finished, lanes, ended, orphans, balances, charged = (
+            live, finished, lanes, settled, late_results, balances, charged = (
                 self._conn.execute(query)
-                for query in (_LIVE, _FINISHED, _LANES, _ENDED, _ORPHANS, _BALANCES, _CHARGED)
+                for query in (
+                    _LIVE,
+                    _FINISHED,
+                    _LANES,
+                    _SETTLED,
+                    _LATE_RESULTS,
+                    _BALANCES,
+                    _CHARGED,
+                )
             )
         return Seen(
             {row.id: row for row in live},
             {row.id: row for row in finished},
             lanes.fetchall(),
-            {(row.job_id, row.attempt): row.outcome for row in ended},
-            [(row.job_id, row.attempt) for row in orphans],
+            {(row.job_id, row.attempt): row.outcome for row in settled},
+            [(row.job_id, row.attempt) for row in late_results],
             {row.name: row.balance for row in balances},
             {row.job_id: row.charged for row in charged},
         )
@@ -201,7 +209,7 @@ class World:
     def finish(
         self,
         worker: int,
-        told: Sequence[tuple[UUID, int]],
+        reported: Sequence[tuple[UUID, int]],
         outcomes: Sequence[str],
         delays: Sequence[Any] | None = None,
         accounts: Sequence[int] | None = None,
@@ -210,11 +218,11 @@ class World:
             "select job_id, verdict, status::text from penstock.finish_jobs(%s, %s::uuid[],"
             " %s::integer[], %s::text[], %s::jsonb[], %s::jsonb[], %s::interval[], %s::bigint[])",
             worker,
-            [job for job, _ in told],
-            [attempt for _, attempt in told],
+            [job for job, _ in reported],
+            [attempt for _, attempt in reported],
             list(outcomes),
-            [Jsonb({"of": attempt}) for _, attempt in told],
-            [Jsonb({"class": "told", "message": ""}) for _ in told],
+            [Jsonb({"of": attempt}) for _, attempt in reported],
+            [Jsonb({"class": "reported", "message": ""}) for _ in reported],
             delays and list(delays),
             None if accounts is None else list(accounts),
         )

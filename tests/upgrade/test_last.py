@@ -125,7 +125,7 @@ async def gone(old: Package, at_old: asyncpg.Connection, at_new: asyncpg.Connect
     python = "\n".join(file.read_text() for file in old.code.rglob("*.py"))
     mentions = Counter(re.findall(r"\bpenstock\.(\w+)", sql + python))
     mentions.subtract(re.findall(r"create or replace function penstock\.(\w+)", sql))
-    # Named by what comes after `select penstock.` in a text that is put together.
+    # Functions whose name follows `select penstock.` in a composed text.
     mentions.update(re.findall(r"\b[a-z]+_[a-z_]+\b", python))
     wanted = [row for row in await at_old.fetch(_FUNCTIONS) if mentions[row["name"]] > 0]
     there = await at_new.fetch(_FUNCTIONS)
@@ -137,14 +137,14 @@ async def gone(old: Package, at_old: asyncpg.Connection, at_new: asyncpg.Connect
     ]
 
 
-async def test_every_statement_of_the_old_version_is_understood(
+async def test_every_statement_of_the_old_version_is_valid(
     old: Package, at_old: asyncpg.Connection, at_new: asyncpg.Connection
 ) -> None:
     """R-F27: with at least the columns it had."""
     assert await refused(old, at_old, at_new) == {}
 
 
-async def test_every_function_that_the_old_version_calls_is_still_there(
+async def test_every_function_that_the_old_version_calls_still_exists(
     old: Package, at_old: asyncpg.Connection, at_new: asyncpg.Connection
 ) -> None:
     """R-F27"""

@@ -65,23 +65,23 @@ def jobs(dsn: str) -> list[Any]:
 def refusal(package: Package, dsn: str, *words: str) -> str:
     """What a command says that has to fail."""
     with package.start(dsn, *words) as process:
-        said, _ = process.communicate(timeout=packages.RUN_SECONDS)
-    assert process.returncode == 1, said
-    return said
+        output, _ = process.communicate(timeout=packages.RUN_SECONDS)
+    assert process.returncode == 1, output
+    return output
 
 
-def test_it_is_refused_and_the_commands_that_it_is_told_carry_the_jobs_over(
+def test_it_is_refused_and_the_named_commands_transfer_the_jobs(
     before: Package, now: Package, dsn: str, tmp_path: Path
 ) -> None:
     file, kept = str(tmp_path / "live.jsonl"), jobs(dsn)
     for words in (["migrate", "up"], ["migrate", "down", "--to", "0"], ["queues"], ["doctor"]):
-        said = refusal(now, dsn, *words)
-        assert "another edition of migration 0001" in said, words
+        output = refusal(now, dsn, *words)
+        assert "another edition of migration 0001" in output, words
     assert jobs(dsn) == kept
     status = now.run(dsn, "migrate", "status")
-    told = re.findall("`penstock (.*?)`", status)
-    assert told == ["migrate down --to 0 --export FILE", "migrate up", "import FILE"]
-    for package, words in zip((before, now, now), told, strict=True):
+    commands = re.findall("`penstock (.*?)`", status)
+    assert commands == ["migrate down --to 0 --export FILE", "migrate up", "import FILE"]
+    for package, words in zip((before, now, now), commands, strict=True):
         package.run(dsn, *shlex.split(words.replace("FILE", file)))
     assert jobs(dsn) == kept
     assert json.loads(now.run(dsn, "migrate", "status", "--json"))["is_current"]

@@ -48,7 +48,7 @@ class Traffic:
         self.watched = 0
         self.called_back = 0
         self.changes = 0
-        """What open streams of topics were told."""
+        """The events of open streams of topics."""
 
     async def prepare(self) -> None:
         for account in ACCOUNTS:
@@ -128,7 +128,7 @@ class Traffic:
                     self.failed.append(f"stream at {server.name}: {response.status_code}")
                     return True
                 async for line in response.aiter_lines():
-                    if _tells_of_the_end(line):
+                    if _is_final(line):
                         return True
         except httpx.HTTPError as error:
             if not server.leaves.is_set():
@@ -174,10 +174,10 @@ class Traffic:
                 with suppress(httpx.HTTPError):
                     answer = await self._ask(self._site.server, "POST", path, json=body)
                     if answer.is_success:
-                        said = answer.json()["results"][0]["outcome"]
-                        self.called_back += said == "accepted"
-                        if said != "accepted":
-                            self.failed.append(f"callback: {said}")
+                        outcome = answer.json()["results"][0]["outcome"]
+                        self.called_back += outcome == "accepted"
+                        if outcome != "accepted":
+                            self.failed.append(f"callback: {outcome}")
             await asyncio.sleep(PAUSE_SECONDS)
 
     @asynccontextmanager
@@ -192,7 +192,7 @@ class Traffic:
                 self._stop.set()
                 await asyncio.wait(clients)
                 assert not self.failed, f"{len(self.failed)} failed, first: {self.failed[:3]}"
-                await self._until_ended()
+                await self._until_finished()
             finally:
                 for task in [*clients, *beside]:
                     task.cancel()
@@ -206,12 +206,12 @@ class Traffic:
 
         await eventually(enough, f"{jobs} more submits", seconds=END_SECONDS)
 
-    async def _until_ended(self) -> None:
-        async def all_ended() -> bool:
+    async def _until_finished(self) -> None:
+        async def all_finished() -> bool:
             return not await self._conn.fetchval("select count(*) from penstock.job")
 
         try:
-            await eventually(all_ended, "all jobs end", seconds=END_SECONDS, poll=0.05)
+            await eventually(all_finished, "all jobs end", seconds=END_SECONDS, poll=0.05)
         except AssertionError as error:
             left = await self._conn.fetch(
                 "select k.name, j.status::text, j.attempt, j.failures, j.error, j.run_at, count(*)"
@@ -231,7 +231,7 @@ class Traffic:
         assert not odd, odd[:3]
         ran = self._site.ran()
         assert len({(job, attempt) for job, attempt, _ in ran}) == len(ran), "a start ran twice"
-        # A worker that leaves gives back what it has not begun: a second start then, and no fault.
+        # A stopping worker releases jobs that it has not begun: a second attempt is no fault.
         assert len(ran) == len({job for job, _, _ in ran}), "a handler was called again"
         spent = await self._conn.fetchval(
             "select sum($1 - balance)::bigint from penstock.account where name = any($2)",
@@ -252,7 +252,7 @@ class Traffic:
         return found
 
 
-def _tells_of_the_end(line: str) -> bool:
+def _is_final(line: str) -> bool:
     name, _, value = line.partition(": ")
-    told = json.loads(value) if name == "data" else None
-    return isinstance(told, dict) and told.get("status") in FINAL
+    event = json.loads(value) if name == "data" else None
+    return isinstance(event, dict) and event.get("status") in FINAL

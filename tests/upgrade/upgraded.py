@@ -48,5 +48,5 @@ async def paid(job: Job, tag: str) -> str:
 async def outside(job: Job, tag: str) -> None:  # noqa: ARG001  # part of the payload
     note(job)
     handed = await job.hand_over()
-    told = {"job_id": str(job.id), "attempt": job.attempt, "token": handed.token}
-    _append("UPGRADE_HANDED", json.dumps(told))
+    handover = {"job_id": str(job.id), "attempt": job.attempt, "token": handed.token}
+    _append("UPGRADE_HANDED", json.dumps(handover))

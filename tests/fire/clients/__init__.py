@@ -1,1 +1,1 @@
-"""The load of the campaign: callers who submit, cancel, retry, watch, pay and call back."""
+"""The load of the campaign: clients that submit, cancel, retry, watch, pay and call back."""

@@ -1,4 +1,4 @@
-"""The functions outside: they take what handlers have handed over, and call back, or forget to."""
+"""The outside functions: they receive dispatched jobs, and call back or forget to."""
 
 import asyncio
 import json
@@ -10,13 +10,13 @@ import httpx
 
 from fire.world import World
 
-LOOK_SECONDS = 0.1
+POLL_SECONDS = 0.1
 FORGETS = 0.01
 TWICE = 0.2
 LATE = 0.05
 LATE_SECONDS = (10, 20)
 SOON_SECONDS = (0.05, 2)
-# As long as a start may take; later no word of it counts.
+# As long as an attempt may take; a later report does not count.
 TRY_SECONDS = 30.0
 
 
@@ -24,7 +24,7 @@ TRY_SECONDS = 30.0
 class Functions:
     world: World
     stop: asyncio.Event
-    """From then on nobody forgets, nor in a short run."""
+    """From now on no function forgets to call back; in a short run none ever does."""
     over: asyncio.Event
     seen: dict[str, int] = field(default_factory=dict)
 
@@ -34,7 +34,7 @@ class Functions:
         read = 0
         async with asyncio.TaskGroup() as calls:
             while not self.over.is_set():
-                await asyncio.sleep(LOOK_SECONDS)
+                await asyncio.sleep(POLL_SECONDS)
                 if not path.exists():
                     continue
                 text = path.read_bytes()
@@ -55,8 +55,8 @@ class Functions:
         for _ in range(2 if chance.random() < TWICE else 1):
             await self._say(handed, chance, status="succeeded", result={"by": handed["attempt"]})
 
-    async def _say(self, handed: dict[str, Any], chance: random.Random, **said: Any) -> None:
-        body = {"job_id": handed["job_id"], **said}
+    async def _say(self, handed: dict[str, Any], chance: random.Random, **fields: Any) -> None:
+        body = {"job_id": handed["job_id"], **fields}
         headers = {}
         if chance.random() < 0.5:
             body["token"] = handed["token"]

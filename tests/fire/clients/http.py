@@ -1,4 +1,4 @@
-"""Callers over HTTP: as good ones do, they repeat with the same key until there is an answer."""
+"""Callers over HTTP: like correct clients they repeat with the same key until they are answered."""
 
 import asyncio
 import random
@@ -16,7 +16,7 @@ from fire.world import World
 
 IDLE = (0.1, 0.7)
 PAUSE = (0.05, 0.4)
-# Patience after the end of the storm; a caller in a storm has as much as it lasts.
+# How long to retry after the end of the storm; during the storm callers retry without a limit.
 LAST_SECONDS = 40.0
 GIVE_UP = 0.02
 REPEAT = 0.05
@@ -28,7 +28,7 @@ _CONFLICT = {"idempotency_in_progress", "job_contended", "dedupe_contended", "co
 
 @dataclass
 class Answer:
-    """What came in the end; `doubt`: an earlier try may have been heard, too."""
+    """The final answer; `doubt`: an earlier try may have taken effect, too."""
 
     response: httpx.Response | None
     doubt: bool
@@ -44,7 +44,7 @@ class Answer:
         return "doubt" if self.response is None or self.doubt else "refused"
 
     @property
-    def said(self) -> dict[str, Any]:
+    def result(self) -> dict[str, Any]:
         """The body of a success."""
         if self.response is None or not self.response.is_success:
             return {}
@@ -69,25 +69,25 @@ class Caller:
         self._clients = [self.world.client(url) for url in self.world.urls]
 
     async def submit(self) -> None:
-        """One after the other, each under a key."""
+        """Submit one job after the other, each with a key."""
         for one in wanted(self.name, self.chance, brief=self.world.brief):
             if await self._rests():
                 return
             answer = await self.insist("/v1/jobs", one.body, key=one.tag)
-            self._note(one, answer, answer.said.get("id"), key=one.tag)
-            if answer.said and self.chance.random() < REPEAT:  # although there was an answer
+            self._note(one, answer, answer.result.get("id"), key=one.tag)
+            if answer.result and self.chance.random() < REPEAT:  # although there was an answer
                 again = await self.insist("/v1/jobs", one.body, key=one.tag)
-                if again.said and again.said["id"] != answer.said["id"]:
-                    self._note(one, again, again.said["id"], key=one.tag)  # two jobs: a breach
+                if again.result and again.result["id"] != answer.result["id"]:
+                    self._note(one, again, again.result["id"], key=one.tag)  # two jobs: a breach
 
     async def submit_batches(self) -> None:
-        """Without a key: what was not answered stays in doubt."""
+        """Submit without a key: a request without an answer stays in doubt."""
         asked = wanted(self.name, self.chance, brief=self.world.brief)
         while not await self._rests(3):
             jobs = list(islice(asked, self.chance.randint(*BATCH)))
             body = {"jobs": [one.body for one in jobs]}
             answer = await self.insist("/v1/jobs/batch", body, repeat=False)
-            items = answer.said.get("items", [{"id": None}] * len(jobs))
+            items = answer.result.get("items", [{"id": None}] * len(jobs))
             for one, item in zip(jobs, items, strict=True):
                 self._note(one, answer, item["id"])
 
@@ -97,7 +97,7 @@ class Caller:
                 await self.insist(f"/v1/jobs/{picked[0]}/cancel", {})
 
     async def retry(self) -> None:
-        """Jobs that have ended, once more; those that wait for their time, now."""
+        """Retry finished jobs; start scheduled ones now."""
         while not await self._rests(4):
             picked = self.known.pick(self.chance)
             if picked is None:
@@ -105,8 +105,8 @@ class Caller:
             job, tag = picked
             answer = await self.insist(f"/v1/jobs/{job}/retry", {}, repeat=False)
             if answer.fate == "refused" or answer.status == httpx.codes.OK:
-                continue  # it has not ended; or it was scheduled, and runs now
-            made = answer.said
+                continue  # it has not finished; or it was scheduled, and runs now
+            made = answer.result
             self.world.log.write(
                 Ack(
                     client=self.name,
@@ -122,7 +122,7 @@ class Caller:
             )
 
     async def pay(self) -> None:
-        """Buys credits for whoever has few; the same payment is sometimes told twice."""
+        """Buy credits for accounts that have few; sometimes send the same payment twice."""
         for number in count():
             if await self._rests(2):
                 return
@@ -152,7 +152,7 @@ class Caller:
     async def insist(
         self, path: str, body: Mapping[str, Any], *, key: str | None = None, repeat: bool = True
     ) -> Answer:
-        """Ask until there is an answer, or give up in doubt: sometimes, and at the very end."""
+        """Repeat until there is an answer; sometimes, and at the very end, give up in doubt."""
         headers = {} if key is None else {"Idempotency-Key": key}
         doubt = False
         ends: float | None = None
@@ -182,7 +182,7 @@ class Caller:
         return self.chance.choice(self._clients)
 
     async def _rests(self, times: float = 1) -> bool:
-        """For a moment; whether the storm is over then."""
+        """Pause for a moment; return whether the storm is over."""
         try:
             async with asyncio.timeout(self.chance.uniform(*IDLE) * times):
                 await self.stop.wait()

@@ -1,4 +1,4 @@
-"""Callers in plain SQL: a submit is part of their own transaction, which commits or does not."""
+"""Callers in plain SQL: a submit is part of their own transaction, committed or rolled back."""
 
 import asyncio
 import json
@@ -16,7 +16,7 @@ from support.broken_connection import Cut, Wire
 ROLL_BACK = 0.15
 CUT = 0.03
 THOUGHT = (0.0, 0.2)
-# The server has no room, or has ended our statement: nothing was committed.
+# The server has no free connection, or cancelled the statement: nothing was committed.
 _LATER = ("53300", "40001", "40P01", "55P03", "57014", "57P")
 
 

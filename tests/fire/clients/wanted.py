@@ -1,4 +1,4 @@
-"""What callers ask for: kinds, payloads and accounts, by chance."""
+"""The requests of callers: random kinds, payloads and accounts."""
 
 import random
 from collections import deque
@@ -16,7 +16,7 @@ KINDS = {
     "quick": 30,
     "sync": 10,
     "ask": 12,
-    "told": 6,
+    "declared": 6,
     "one": 12,
     "paint": 16,
     "long": 5,
@@ -27,7 +27,7 @@ KINDS = {
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """One job that is asked for."""
+    """One job to submit."""
 
     tag: str
     kind: str
@@ -36,14 +36,14 @@ class Wanted:
 
     @property
     def body(self) -> dict[str, Any]:
-        """As the API takes it."""
+        """The form in which the API accepts it."""
         account = {} if self.account is None else {"account": self.account}
         return {"kind": self.kind, "payload": self.payload} | account
 
 
 @dataclass
 class Known:
-    """Jobs that callers were told of, the newest last: id and tag."""
+    """Jobs that callers know, the newest last: id and tag."""
 
     jobs: deque[tuple[str, str]] = field(default_factory=lambda: deque(maxlen=RECENT))
 
@@ -52,7 +52,7 @@ class Known:
 
 
 def wanted(client: str, chance: random.Random, *, brief: bool = False) -> Iterator[Wanted]:
-    """Without end; each with a tag of its own. `brief`: none of them takes long."""
+    """Yield jobs without end, each with its own tag. `brief`: all of them are short."""
     number = 0
     while True:
         number += 1
@@ -73,7 +73,7 @@ def _fields(kind: str, chance: random.Random) -> dict[str, Any]:
         case "paint":
             fields = {"images": chance.randint(1, 6)}
         case "long":
-            # Most are short, or every one of them would lose its worker again and again.
+            # Most are short; otherwise every job would lose its worker again and again.
             return {"seconds": round(2 + 23 * chance.random() ** 3, 1)}
         case "quick":
             fields = {}
@@ -87,6 +87,6 @@ def _account(kind: str, chance: random.Random) -> str | None:
         case "paint":
             return chance.choice(ACCOUNTS)
         case "long" | "child":
-            # An account that may run one at a time would wait for hours for what others ask for.
+            # An account that may run one job at a time would wait for hours for the jobs of others.
             return chance.choice((None, *UNLIMITED))
     return chance.choice((None, *ACCOUNTS))

@@ -1,4 +1,4 @@
-"""Watchers of live streams, who come back where they were when the line breaks."""
+"""Watchers of live streams, which resume after the last event when the connection breaks."""
 
 import asyncio
 import json
@@ -10,7 +10,7 @@ from fire.clients.wanted import Known
 from fire.logs import Sight
 from fire.world import World
 
-ENDED = ("succeeded", "failed", "cancelled")
+FINISHED = ("succeeded", "failed", "cancelled")
 AGAIN_SECONDS = (0.1, 1.0)
 # A stream sends a sign of life every 15 s.
 SILENT_SECONDS = 25.0
@@ -24,7 +24,7 @@ class Watcher:
     stop: asyncio.Event
 
     async def watch(self) -> None:
-        """One job after the other, each to its end."""
+        """Watch one job after the other, each until it has finished."""
         chance = self.world.chance(self.name)
         while not self.stop.is_set():
             await asyncio.sleep(chance.uniform(*AGAIN_SECONDS))
@@ -34,7 +34,7 @@ class Watcher:
             last: str | None = None
             while True:
                 last, status = await self._listen(job, chance.choice(self.world.urls), last)
-                if status in ENDED:
+                if status in FINISHED:
                     self.world.log.write(
                         Sight(watcher=self.name, job=job, event="done", status=status)
                     )
@@ -42,7 +42,7 @@ class Watcher:
                 await asyncio.sleep(chance.uniform(*AGAIN_SECONDS))
 
     async def _listen(self, job: str, url: str, last: str | None) -> tuple[str | None, str | None]:
-        """Until the stream ends: the last id, and the state that was told last."""
+        """Read until the stream ends; return the last id and the last state."""
         status: str | None = None
         headers = {} if last is None else {"Last-Event-ID": last}
         fields: dict[str, str] = {}

@@ -1,1 +1,1 @@
-"""What must hold after a run, as functions that say what did not; referee.py has the table."""
+"""The rules that must hold after a run, as functions that yield breaches; see referee.py."""

@@ -1,4 +1,4 @@
-"""Rules 7, 8 and 10: credits, limits and invariants, by what the database says of itself."""
+"""Rules 7, 8 and 10: credits, limits and invariants, checked in the database."""
 
 from collections import Counter, defaultdict
 from collections.abc import Iterator
@@ -9,7 +9,7 @@ from fire.record import Record
 from fire.rules.jobs import GRANT
 from support.storms.auditor import Auditor
 
-LOOKS = 2
+CHECKS = 2
 
 
 async def audit(conn: asyncpg.Connection) -> list[str]:
@@ -22,7 +22,7 @@ async def audit(conn: asyncpg.Connection) -> list[str]:
 
 
 def grants(record: Record) -> Iterator[str]:
-    """7: what was bought under a ref was granted once."""
+    """7: credits bought under a ref were granted once."""
     found = Counter((grant.account, grant.ref) for grant in record.grants)
     for (account, ref), n in found.items():
         if n > 1:
@@ -40,9 +40,9 @@ def grants(record: Record) -> Iterator[str]:
 
 
 def charges(record: Record) -> Iterator[str]:
-    """7: a picture that was delivered is paid for, and nothing else is.
+    """7: each delivered picture is paid for, and nothing else.
 
-    One that delivered none has not said so, and is paid wholly: such are left out.
+    A job that delivered none has not reported that, and is charged fully: such jobs are left out.
     """
     for job in record.rows:
         if job.live or not job.reserved:
@@ -72,9 +72,9 @@ def samples(record: Record, least: int) -> Iterator[str]:
 
 async def invariants(conn: asyncpg.Connection) -> list[str]:
     """10: `check` and `reconcile` find nothing, twice: no repair hides a breach."""
-    said: list[str] = []
-    for _ in range(LOOKS):
+    findings: list[str] = []
+    for _ in range(CHECKS):
         for function in ("check", "reconcile"):
             rows = await conn.fetch(f"select * from penstock.{function}()")
-            said.extend(f"{function}() found {dict(row)}" for row in rows)
-    return said
+            findings.extend(f"{function}() found {dict(row)}" for row in rows)
+    return findings

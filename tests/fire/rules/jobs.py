@@ -1,4 +1,4 @@
-"""Rules 1 to 4: what was accepted is there, has ended, once, and not for others' faults."""
+"""Rules 1 to 4: accepted jobs exist, have finished once, and failed only for their own faults."""
 
 from collections import Counter, defaultdict
 from collections.abc import Iterator
@@ -8,17 +8,17 @@ from fire.record import Job, Record
 from penstock.failures.verdict import CLASSES, Fault
 
 GRANT = "grant"
-"""The kind of an ack that tells of credits bought: its tag is the ref. Rule 7 looks at those."""
+"""The kind of an ack about bought credits: its tag is the ref. Rule 7 checks those."""
 LOST = {"lost", "stuck"}
 ENDS = {"succeeded", "failed", "cancelled"}
-# A lease, and what upkeep needs to act on it; a worker that was slow to notice is lost later.
+# A lease, and the time for upkeep to act on it; a worker that notices late is lost later.
 AFTERMATH_SECONDS = 30.0
 
 _NOT_OURS = {Fault.PROVIDER, Fault.CREDENTIAL, Fault.CONFIG}
 
 
 def accepted(record: Record) -> Iterator[str]:
-    """1: each accepted request has its one job, refused and rolled back ones have none."""
+    """1: each accepted request has exactly one job, refused and rolled back ones have none."""
     fates: dict[str, list[Ack]] = defaultdict(list)
     for ack in record.acks:
         if ack.retry_of is None and ack.kind != GRANT:
@@ -29,11 +29,11 @@ def accepted(record: Record) -> Iterator[str]:
         yield from _has_its_job(acks[0], record)
     for job in record.rows:
         if job.retry_of is None and job.tag not in fates:
-            yield f"{job}: nobody has asked for it"
+            yield f"{job}: no client has requested it"
 
 
 def retried(record: Record) -> Iterator[str]:
-    """1: the same of those that were tried anew."""
+    """1: the same for jobs that were retried by hand."""
     asked: dict[str, list[Ack]] = defaultdict(list)
     for ack in record.acks:
         if ack.retry_of is not None:
@@ -63,25 +63,25 @@ def _has_its_job(ack: Ack, record: Record) -> Iterator[str]:
 
 
 def _has_its_retry(old: str, acks: list[Ack], found: set[str]) -> Iterator[str]:
-    told = {ack.job for ack in acks if ack.fate == "accepted"}
+    known = {ack.job for ack in acks if ack.fate == "accepted"}
     doubts = sum(ack.fate == "doubt" for ack in acks)
-    if missing := told - found - {None}:
+    if missing := known - found - {None}:
         yield f"retries {missing} of job {old} were accepted and are not there"
-    if len(found - told) > doubts:
-        yield f"job {old} has retries {found - told} that nobody was told of"
+    if len(found - known) > doubts:
+        yield f"job {old} has retries {found - known} that no client knows of"
 
 
-def ended(record: Record) -> Iterator[str]:
-    """2: after the quiet phase nothing is left to do."""
+def finished(record: Record) -> Iterator[str]:
+    """2: after the quiet phase no work is left."""
     for job in record.rows:
         if job.live:
-            yield f"{job} has not ended"
-    if record.hooks:
-        yield f"{record.hooks} ends were not told to on_finish"
+            yield f"{job} has not finished"
+    if record.pending_on_finish:
+        yield f"{record.pending_on_finish} on_finish callbacks have not run"
 
 
 def once(record: Record) -> Iterator[str]:
-    """3: one end, starts counted from 1 without a gap, and the last one is what was kept."""
+    """3: one outcome, attempts numbered from 1 without a gap, and the last one's result is kept."""
     for id_, n in Counter(job.id for job in record.rows).items():
         if n > 1:
             yield f"job {id_} has {n} rows"
@@ -89,50 +89,50 @@ def once(record: Record) -> Iterator[str]:
     for (id_, attempt), n in starts.items():
         if n > 1:
             yield f"attempt {attempt} of job {id_} was started {n} times"
-        if (id_, attempt) not in record.ended:
+        if (id_, attempt) not in record.settled:
             yield f"attempt {attempt} of job {id_} was started and is in no history"
     for job in record.jobs.values():
         if not job.live:
-            yield from _ended_once(job, record)
+            yield from _finished_once(job, record)
 
 
-def _ended_once(job: Job, record: Record) -> Iterator[str]:
+def _finished_once(job: Job, record: Record) -> Iterator[str]:
     rows = record.attempts_of.get(job.id, [])
     numbers = [row.attempt for row in rows]
     if numbers != list(range(1, job.attempt + 1)):
         yield f"{job} has attempts {numbers}"
     ends = [row.attempt for row in rows if row.outcome in ENDS]
     if ends != ([job.attempt] if job.finished_by_attempt else []):
-        yield f"{job} was ended by attempts {ends}"
+        yield f"{job} was finished by attempts {ends}"
     if isinstance(job.result, dict) and job.result.get("attempt", job.attempt) != job.attempt:
-        yield f"{job} keeps the result of another start: {job.result}"
+        yield f"{job} has the result of another attempt: {job.result}"
     if (
         job.status == "succeeded"
         and job.kind in record.noted_kinds
         and (job.id, job.attempt) not in record.starts
     ):
-        yield f"{job} has a result of a start that no handler saw"
+        yield f"{job} has a result of an attempt that no handler began"
 
 
 def blameless(record: Record) -> Iterator[str]:
-    """4: what failed was meant to, or its starts were really lost as often as it may be."""
+    """4: failed jobs were meant to fail, or lost their attempts as often as allowed."""
     for job in record.rows:
         if job.status == "succeeded" and job.fails:
             yield f"{job} was meant to fail"
         if job.status != "failed":
             continue
-        said = f"{job}: {dict(job.error)}"
+        evidence = f"{job}: {dict(job.error)}"
         verdict = CLASSES.get(job.error.get("class", ""))
         if job.error.get("reason") == "stuck_exhausted":
             yield from _really_lost(job, record)
         elif verdict is not None and verdict.fault in _NOT_OURS:
-            yield f"failed for an outage: {said}"
+            yield f"failed for an outage: {evidence}"
         elif not job.fails:
-            yield f"failed, and was not meant to: {said}"
+            yield f"failed, and was not meant to: {evidence}"
 
 
 def _really_lost(job: Job, record: Record) -> Iterator[str]:
-    """The last loss is the end itself; each was in some storm, or shortly after it."""
+    """The last loss is the failure itself; each loss was during a fault, or shortly after it."""
     lost = [
         row
         for row in record.attempts_of.get(job.id, ())

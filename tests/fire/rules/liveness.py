@@ -1,4 +1,4 @@
-"""Rules 14 to 16: what should move moves; nobody pays for a blocked loop or an odd exception."""
+"""Rules 14 to 16: no work is stuck; a blocked loop and odd exceptions harm no other job."""
 
 from collections import defaultdict
 from collections.abc import Iterator
@@ -8,21 +8,21 @@ from fire.logs import Act
 from fire.record import Record
 from fire.rules.outside import SKEWED
 
-# Outcomes by which an attempt counts as a failure, and classes that time alone brings about.
+# Outcomes that count as a failure, and classes that only the passing of time causes.
 FAILURES = {"retried", "timed_out", "stuck", "failed"}
 TIME = {"timeout", "stalled"}
-# A victim is found out after the loop goes on, or by upkeep meanwhile.
+# A victim is noticed after the loop continues, or before that by upkeep.
 AFTERMATH_SECONDS = 3.0
-# So short a stop costs nobody a time-out.
+# A stop this short causes no timeout.
 LEAST_SECONDS = 2.0
-# Their handlers ask a model, which may be silent for reasons of its own.
+# Their handlers call a model, which may be silent for other reasons.
 MODEL = "model"
 ODD = "odd"
 
 
 @dataclass(frozen=True, slots=True)
 class Blocked:
-    """A loop that stood still: whose, and by which job."""
+    """A blocked loop: its worker, and the job that blocked it."""
 
     worker: str
     job: str
@@ -31,14 +31,14 @@ class Blocked:
 
 
 def moves(record: Record) -> Iterator[str]:
-    """14: no sample, and no look at the end, has found anything that stood still for long."""
+    """14: no sample, and no check at the end, has found work that was stuck for long."""
     for sample in record.samples:
         if sample.word == "stuck":
             yield f"at {sample.at:.3f}: {sample.what}"
 
 
 def blocked_loops(record: Record) -> Iterator[str]:
-    """15: no failure is counted while the worker's loop stood still, but for who blocked it."""
+    """15: while a worker's loop was blocked, only the blocking job gets a failure."""
     by_worker = defaultdict(list)
     for stop in _blocked(record):
         by_worker[stop.worker].append(stop)
@@ -61,7 +61,7 @@ def blocked_loops(record: Record) -> Iterator[str]:
 
 
 def _blocked(record: Record) -> Iterator[Blocked]:
-    """By what the handlers noted; one that was killed meanwhile blocked until its attempt ended."""
+    """Read the blocks from the handlers' log; a killed one lasted until its attempt was settled."""
     ends = {(act.job, act.attempt): act for act in record.acts if act.word == "unblock"}
     for act in record.acts:
         if act.word != "block" or SKEWED in act.worker:
@@ -75,11 +75,11 @@ def _end(act: Act, ends: dict[tuple[str, int], Act], record: Record) -> float:
     start = (act.job, act.attempt)
     if start in ends:
         return ends[start].at
-    return record.ended[start].ended_at if start in record.ended else act.at
+    return record.settled[start].ended_at if start in record.settled else act.at
 
 
 def odd_exceptions(record: Record) -> Iterator[str]:
-    """16: an odd exception costs its attempt, at once: not its slot until the time is over."""
+    """16: an odd exception fails its attempt at once, without holding its slot any longer."""
     for row in record.attempts:
         job = record.jobs.get(row.job)
         if job is not None and job.kind.startswith(ODD) and row.error_class in TIME:

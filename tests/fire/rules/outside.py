@@ -1,4 +1,4 @@
-"""Rules 5, 6, 9 and 12: the model, the receiver, the app's own table, and those who watch."""
+"""Rules 5, 6, 9 and 12: the model, the receiver, the app's own table, and the watchers."""
 
 from collections import Counter, defaultdict
 from collections.abc import Iterator
@@ -9,15 +9,15 @@ from fire.record import Delivery, Record
 from fire.rules.jobs import ENDS
 
 PAINT = "paint"
-# A model that is killed between its answer and its note of it.
+# The model may be killed between its answer and its log line.
 UNNOTED_SECONDS = 1.0
 SKEWED = "skewed"
-"""In the name of a worker whose clock is wrong on purpose: its moments say nothing."""
+"""In the name of a worker with a deliberately wrong clock: its times are not used."""
 
 
 def calls(record: Record) -> Iterator[str]:
-    """5: the model was asked by starts only, once by each, and what succeeded was answered."""
-    # A retried job has the tag of the first, so several starts may go by the same name.
+    """5: only attempts called the model, once each, and every success had an answer."""
+    # A retried job has the tag of the first, so several attempts may have the same name.
     starts: dict[tuple[str, int], list[float]] = defaultdict(list)
     for act in record.starts.values():
         at = 0.0 if SKEWED in act.worker else act.at
@@ -25,11 +25,11 @@ def calls(record: Record) -> Iterator[str]:
     asked = Counter(call.start for call in record.calls if call.start is not None)
     for start, n in asked.items():
         if n > max(1, len(starts[start])):
-            yield f"the model was asked {n} times by attempt {start[1]} of tag {start[0]}"
+            yield f"the model was called {n} times by attempt {start[1]} of tag {start[0]}"
     for call in record.calls:
         begun = starts.get(call.start or ("", 0))
         if not begun or call.at < min(begun):
-            yield f"the model was asked by a start that was not: {call}"
+            yield f"the model was called by an unknown attempt: {call}"
     complete = {call.start for call in record.calls if call.complete}
     asking = {
         record.jobs[a.job].kind for a in record.acts if a.word == "model" and a.job in record.jobs
@@ -50,7 +50,7 @@ def _hits_model(fault: str) -> bool:
 
 
 def webhooks(record: Record) -> Iterator[str]:
-    """6: each end that was to be told was told, signed, under its one id, and nothing else was."""
+    """6: each finished job with a webhook caused one signed message with one id, and no others."""
     deliveries = {one.id: one for one in record.deliveries}
     owed = Counter(one.job for one in record.deliveries)
     for job in record.rows:
@@ -62,19 +62,19 @@ def webhooks(record: Record) -> Iterator[str]:
         if isinstance(message.answered, int) and 200 <= message.answered < 300
     }
     for delivery in record.deliveries:
-        yield from _as_it_ended(delivery, record)
+        yield from _has_right_outcome(delivery, record)
         if delivery.status != "delivered":
             yield f"webhook not delivered: {delivery}"
         elif delivery.id not in taken:
-            yield f"webhook said to be delivered, and nobody has taken it: {delivery}"
+            yield f"webhook is marked as delivered, but was not received: {delivery}"
     for message in record.messages:
         yield from _genuine(message, deliveries.get(message.id), record)
 
 
-def _as_it_ended(delivery: Delivery, record: Record) -> Iterator[str]:
+def _has_right_outcome(delivery: Delivery, record: Record) -> Iterator[str]:
     job = record.jobs.get(delivery.job)
     if job is None or job.live or delivery.event != f"job.{job.status}":
-        yield f"webhook of {job} tells of another end: {delivery}"
+        yield f"webhook of {job} reports another outcome: {delivery}"
 
 
 def _genuine(message: Message, delivery: Delivery | None, record: Record) -> Iterator[str]:
@@ -88,28 +88,28 @@ def _genuine(message: Message, delivery: Delivery | None, record: Record) -> Ite
         yield f"webhook {job.finished_at - message.at:.3f} s before the end: {message}"
 
 
-def told(record: Record) -> Iterator[str]:
-    """9: `on_finish` of paint has written each end once, and nothing else."""
+def on_finish(record: Record) -> Iterator[str]:
+    """9: `on_finish` of paint has written each finished job once, and nothing else."""
     wanted = {job.id: job for job in record.rows if job.kind == PAINT and not job.live}
     written = Counter(id_ for id_, _ in record.done)
-    hooks = {act.job for act in record.acts if act.word == "hook"}
+    called = {act.job for act in record.acts if act.word == "on_finish"}
     for id_, job in wanted.items():
         if not written[id_]:
-            yield f"{job}: its end was not told to on_finish"
+            yield f"{job}: on_finish did not run"
     for id_, n in written.items():
         if n > 1:
-            yield f"job {id_}: its end was told to on_finish {n} times"
+            yield f"job {id_}: on_finish ran {n} times"
     for id_, attempt in record.done:
         if id_ not in wanted:
-            yield f"on_finish was told of job {id_}, which is none of its own that has ended"
+            yield f"on_finish ran for job {id_}, which is not a finished job of its kind"
         elif attempt != wanted[id_].attempt:
-            yield f"{wanted[id_]}: on_finish was told of attempt {attempt}"
-        elif id_ not in hooks:
+            yield f"{wanted[id_]}: on_finish got attempt {attempt}"
+        elif id_ not in called:
             yield f"{wanted[id_]}: written by no on_finish that we know of"
 
 
 def watchers(record: Record) -> Iterator[str]:
-    """12: what a watcher sees of a job only goes on, and at the end it knows the end."""
+    """12: the states that a watcher gets only advance, and the last one is the outcome."""
     seen: dict[tuple[str, str], list[Sight]] = defaultdict(list)
     for sight in record.sights:
         seen[sight.watcher, sight.job].append(sight)

@@ -1,4 +1,4 @@
-"""Rules 11 and 13: one at a time in the narrow queue; and no process ended or cried by itself."""
+"""Rules 11 and 13: one at a time in the narrow queue; no process ended or failed unexpectedly."""
 
 import re
 from collections.abc import Iterator, Sequence
@@ -9,15 +9,15 @@ from fire.rules.outside import SKEWED
 
 NARROW = "narrow"
 
-# What a program says that did not expect what happened. Ours name the exception in brackets.
+# Messages of unexpected errors. Penstock's programs name the exception in brackets.
 _CRIES = re.compile(
     r"Traceback \(most recent call last\)|exception was never retrieved|was never awaited"
     r"|Fatal Python error|Segmentation fault|\[\w+ at /|Exception ignored in"
 )
-# Where a traceback ends: with the first line that is not indented, which names the exception.
+# A traceback ends with the first line that is not indented, which names the exception.
 _NAMED = re.compile(r"^[A-Za-z_][\w.]*(?::|$)")
 _LINES_OF_A_CRY = 200
-# A start on two busy cores takes a few seconds, and an address that does not answer ten.
+# Starting takes a few seconds on two busy cores, and ten with an address that does not answer.
 YOUNG_SECONDS = 30.0
 _UNREACHABLE = "cannot be reached"
 
@@ -25,12 +25,12 @@ _UNREACHABLE = "cannot be reached"
 def order(record: Record) -> Iterator[str]:
     """11: no two handlers of the narrow queue ran at the same time.
 
-    A start that was taken from its worker may go on beside the next one: it counts until then. One
-    that never came to its end is left out: nobody knows when its worker died.
+    An attempt whose worker lost it may run on beside the next one: it counts until then. One
+    without an end is left out: the time when its worker died is not known.
     """
     runs = []
     for start, begun in record.starts.items():
-        job, end, row = record.jobs.get(start[0]), record.ends.get(start), record.ended.get(start)
+        job, end, row = record.jobs.get(start[0]), record.ends.get(start), record.settled.get(start)
         if job is None or job.queue != NARROW or SKEWED in begun.worker or not (end and row):
             continue
         until = min(end.at, row.ended_at)
@@ -46,9 +46,9 @@ def order(record: Record) -> Iterator[str]:
 
 
 def processes(record: Record, known: Sequence[str] = ()) -> Iterator[str]:
-    """13: only what was killed or told to stop has ended, and none of them has cried out.
+    """13: only killed or stopped processes have ended, and none has logged an unexpected error.
 
-    `known`: patterns of what they may say all the same.
+    `known`: patterns of allowed messages.
     """
     for exit_ in record.exits:
         if not exit_.meant and not _found_no_server(exit_, record):
@@ -58,15 +58,15 @@ def processes(record: Record, known: Sequence[str] = ()) -> Iterator[str]:
         for number, line in enumerate(lines):
             if not _CRIES.search(line):
                 continue
-            said = _whole(lines[number : number + _LINES_OF_A_CRY])
-            if not any(re.search(pattern, said) for pattern in known):
-                yield f"{path.name}:{number + 1}: {said}"
+            message = _whole(lines[number : number + _LINES_OF_A_CRY])
+            if not any(re.search(pattern, message) for pattern in known):
+                yield f"{path.name}:{number + 1}: {message}"
 
 
 def _found_no_server(exit_: Exit, record: Record) -> bool:
-    """A program that is started while the database is away says so and ends, to be started anew.
+    """A program that starts while the database is unavailable reports that and ends.
 
-    One that has begun its work waits. So it must have been young, have said so, and in a storm.
+    One that has begun its work waits. So it must be young, have reported it, and during a fault.
     """
     path = record.folder / OUTPUTS / f"{exit_.name}.log"
     return (
@@ -82,7 +82,7 @@ def _found_no_server(exit_: Exit, record: Record) -> bool:
 
 
 def _whole(lines: Sequence[str]) -> str:
-    """The cry and, of a traceback, the exception that it ends with."""
+    """Return the message and, for a traceback, the exception at its end."""
     first = lines[0]
     if "Traceback (most" not in first:
         return first

@@ -1,1 +1,1 @@
-"""Faults by name, each of which begins and ends by itself, and a forecast of them from a seed."""
+"""Named faults, each with its own begin and end, and a random schedule of them from a seed."""

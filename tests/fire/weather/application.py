@@ -1,4 +1,4 @@
-"""What an app does to its own workers: it blocks their loops, loses kinds, raises what is odd."""
+"""Faults by an app in its own workers: blocked loops, missing kinds, odd exceptions."""
 
 import asyncio
 import random
@@ -10,7 +10,7 @@ import asyncpg
 
 from fire.logs import Ack, Fate
 from fire.weather.database import GONE
-from fire.weather.fault import Missed, Tell, lasts, one_of
+from fire.weather.fault import Began, Missed, lasts, one_of
 from fire.world import WORKERS, World
 
 # Kinds that a version of the app may lack: those of one queue, and one of many in another.
@@ -20,8 +20,8 @@ STROLLS = 20
 ODD = ("stop", "stop_async", "mute")
 
 
-async def blocking_handlers(world: World, chance: random.Random, tell: Tell) -> None:
-    """A handler sleeps in the event loop, for longer than the time-out of those beside it."""
+async def blocking_handlers(world: World, chance: random.Random, began: Began) -> None:
+    """A handler sleeps in the event loop, for longer than the timeout of the jobs beside it."""
     seconds = round(chance.uniform(*BLOCK_SECONDS), 1)
     if world.brief:
         seconds = BLOCK_SECONDS[0]
@@ -30,32 +30,32 @@ async def blocking_handlers(world: World, chance: random.Random, tell: Tell) -> 
     with world.holding("loops"):
         await submit(world, chance, "stroll", [{"seconds": 1.5}] * STROLLS)
         await submit(world, chance, "block", [{"seconds": seconds}])
-        tell(seconds=seconds)
+        began(seconds=seconds)
         await submit(world, chance, "stroll", [{"seconds": 1.5}] * STROLLS)
         await asyncio.sleep(seconds)
 
 
-async def removed_kinds(world: World, chance: random.Random, tell: Tell) -> None:
-    """One worker, or all of them, are replaced by such of a version without some kinds; and back.
+async def removed_kinds(world: World, chance: random.Random, began: Began) -> None:
+    """Replace one worker, or all, by a version without some kinds; and back.
 
-    Jobs of these kinds come all the time, and must not hold up the others.
+    Jobs of these kinds are submitted all the time, and must not delay the others.
     """
     names = [one_of(world, chance, WORKERS)]
     if chance.random() < 0.4 and not set(WORKERS) & world.held:
         names = list(WORKERS)
     without = chance.choice(REMOVED)
     with world.holding(*names):
-        async with world.away(*names):
-            tell(names=names, without=without)
+        async with world.kept_stopped(*names):
+            began(names=names, without=without)
             await _restart(world, names, FIRE_WITHOUT=",".join(without))
             await lasts(world, chance, 8, 25, brief=3)
             await asyncio.gather(*(asyncio.to_thread(world.children[name].stop) for name in names))
 
 
-async def odd_exceptions(world: World, chance: random.Random, tell: Tell) -> None:
-    """Handlers raise what Python itself treats in a way of its own, or what cannot be printed."""
+async def odd_exceptions(world: World, chance: random.Random, began: Began) -> None:
+    """Handlers raise exceptions that Python treats specially, or that cannot be printed."""
     kinds = ("odd", "odd_sync")
-    tell()
+    began()
     for kind in kinds:
         await submit(world, chance, kind, [{"how": how, "fails": True} for how in ODD])
 
@@ -69,7 +69,7 @@ async def _restart(world: World, names: Sequence[str], **environment: str) -> No
 async def submit(
     world: World, chance: random.Random, kind: str, payloads: Sequence[dict[str, Any]]
 ) -> None:
-    """As an app would, past every relay; what is not known to be accepted is in doubt."""
+    """Submit like an app, past every relay; a job without an answer is in doubt."""
     conn: asyncpg.Connection | None = None
     with suppress(*GONE, TimeoutError):
         conn = await world.connect(world.app_dsn)

@@ -1,6 +1,6 @@
-"""Postgres that dies, loses a backend, is slow or full; transactions that hold what others want.
+"""Postgres that dies, loses a backend, is slow or full; transactions that hold locks.
 
-What a fault opens itself goes past the relays, and is given up when the server goes away meanwhile.
+The faults' own connections bypass the relays, and are given up when the server becomes unavailable.
 """
 
 import asyncio
@@ -15,7 +15,7 @@ from pathlib import Path
 
 import asyncpg
 
-from fire.weather.fault import Missed, Tell, lasts, one_of
+from fire.weather.fault import Began, Missed, lasts, one_of
 from fire.world import ACCOUNTS, World
 
 POSTGRES = ("postgres",)
@@ -24,24 +24,24 @@ GONE = (asyncpg.PostgresError, asyncpg.InterfaceError, asyncpg.InternalClientErr
 SLOW_MICROSECONDS = (50_000, 400_000)
 
 
-async def kill_postgres(world: World, chance: random.Random, tell: Tell) -> None:
-    """With all its backends, or the postmaster alone, whose backends end when they notice."""
+async def kill_postgres(world: World, chance: random.Random, began: Began) -> None:
+    """Kill it with all backends, or only the postmaster, whose backends end when they notice."""
     one_of(world, chance, POSTGRES)
     with world.holding(*POSTGRES):
         alone = chance.random() < 0.5
         if alone:
             os.kill(world.postgres.pid, signal.SIGKILL)
-            tell(pid=world.postgres.pid, alone=alone)
+            began(pid=world.postgres.pid, alone=alone)
             await asyncio.sleep(chance.uniform(0, 0.3))
         else:
-            tell(pid=world.postgres.pid, alone=alone)
+            began(pid=world.postgres.pid, alone=alone)
         await asyncio.to_thread(world.postgres.kill)
         await lasts(world, chance, 0, 5, brief=1)
         await asyncio.to_thread(world.postgres.start)
 
 
-async def kill_backend(world: World, chance: random.Random, tell: Tell) -> None:
-    """One session ends; or its process is killed, and the server starts anew for safety's sake."""
+async def kill_backend(world: World, chance: random.Random, began: Began) -> None:
+    """End one session; or kill its process, after which the server restarts for safety."""
     one_of(world, chance, POSTGRES)
     with world.holding(*POSTGRES):
         async with _connected(world) as conn:
@@ -57,15 +57,15 @@ async def kill_backend(world: World, chance: random.Random, tell: Tell) -> None:
                 os.kill(row["pid"], signal.SIGKILL)
             else:
                 await conn.execute("select pg_terminate_backend($1)", row["pid"])
-            tell(pid=row["pid"], session=row["application_name"], hard=hard)
+            began(pid=row["pid"], session=row["application_name"], hard=hard)
         if hard:
             await _until_answers(world)
 
 
-async def deaf(world: World, chance: random.Random, tell: Tell) -> None:
-    """Whoever listens is cut off; what is told before they come back is not heard."""
+async def deaf(world: World, chance: random.Random, began: Began) -> None:
+    """Disconnect listeners; notifications before they reconnect are lost."""
     async with _connected(world) as conn:
-        tell()
+        began()
         for _ in range(chance.randint(1, 4)):
             await conn.execute(
                 "select pg_terminate_backend(pid) from pg_stat_activity"
@@ -74,16 +74,16 @@ async def deaf(world: World, chance: random.Random, tell: Tell) -> None:
             await asyncio.sleep(chance.uniform(0.2, 2))
 
 
-async def long_transaction(world: World, chance: random.Random, tell: Tell) -> None:
-    """A snapshot from before is held while all goes on: nothing that dies can be cleared away."""
+async def long_transaction(world: World, chance: random.Random, began: Began) -> None:
+    """Hold an old snapshot during the load: no dead row can be removed."""
     async with _connected(world) as conn, conn.transaction(isolation="repeatable_read"):
         await conn.fetchval("select count(*) from penstock.job")
-        tell()
+        began()
         await lasts(world, chance, 5, 20, brief=5)
 
 
-async def lock_storm(world: World, chance: random.Random, tell: Tell) -> None:
-    """An app's own transaction holds an account, or a queue's row, for a few seconds."""
+async def lock_storm(world: World, chance: random.Random, began: Began) -> None:
+    """An app's own transaction locks an account, or a queue's row, for a few seconds."""
     async with _connected(world, world.app_dsn) as conn:
         transaction = conn.transaction()
         await transaction.start()
@@ -92,7 +92,7 @@ async def lock_storm(world: World, chance: random.Random, tell: Tell) -> None:
             await conn.execute(
                 "select from penstock.account where name = any ($1) order by id for update", names
             )
-            tell(accounts=names)
+            began(accounts=names)
         else:
             queue = chance.choice(QUEUES)
             await conn.execute(
@@ -100,42 +100,42 @@ async def lock_storm(world: World, chance: random.Random, tell: Tell) -> None:
                 " where q.name = $1 for update of g",
                 queue,
             )
-            tell(queue=queue)
+            began(queue=queue)
         await lasts(world, chance, 1, 5, brief=2)
         await transaction.rollback()
 
 
-async def no_connections(world: World, chance: random.Random, tell: Tell) -> None:
-    """All places that are free, and those that become free meanwhile, are taken by others."""
+async def no_connections(world: World, chance: random.Random, began: Began) -> None:
+    """Other programs take all free connections, also those that become free."""
     taken: list[asyncpg.Connection] = []
     loop = asyncio.get_running_loop()
     ends = loop.time() + chance.uniform(2, 3 if world.brief else 5)
-    told = False
+    has_begun = False
     try:
         while loop.time() < ends:
             try:
                 taken.append(await asyncpg.connect(world.app_dsn, timeout=5))
             except asyncpg.TooManyConnectionsError:
-                if not told:
-                    tell(taken=len(taken))
-                    told = True
+                if not has_begun:
+                    began(taken=len(taken))
+                    has_begun = True
                 await asyncio.sleep(0.05)
             except GONE:
                 break
-        if not told:
+        if not has_begun:
             raise Missed
     finally:
         for conn in taken:
             conn.terminate()
 
 
-async def slow_disk(world: World, chance: random.Random, tell: Tell) -> None:
-    """Each sync of the log takes long. Whoever commits waits for it."""
+async def slow_disk(world: World, chance: random.Random, began: Began) -> None:
+    """Each sync of the WAL takes long, and every commit waits for it."""
     one_of(world, chance, POSTGRES)
     with world.holding(*POSTGRES):
         pids = [word for pid in world.postgres.processes() for word in ("-p", str(pid))]
         delay = chance.randint(*SLOW_MICROSECONDS)
-        # Attached to each process as it is, and to those that follow.
+        # Attached to each running process, and to later ones.
         strace = subprocess.Popen(  # noqa: ASYNC220  # returns at once
             [
                 *("strace", "-f", "-q", "-o", "/dev/null", "-e", "trace=fdatasync,fsync"),
@@ -146,7 +146,7 @@ async def slow_disk(world: World, chance: random.Random, tell: Tell) -> None:
             stderr=subprocess.DEVNULL,
         )
         try:
-            tell(microseconds=delay)
+            began(microseconds=delay)
             await lasts(world, chance, 3, 10, brief=3)
         finally:
             strace.terminate()
@@ -154,7 +154,7 @@ async def slow_disk(world: World, chance: random.Random, tell: Tell) -> None:
 
 
 def may_slow() -> bool:
-    """Whether others' processes may be traced here."""
+    """Return whether processes of other users may be traced here."""
     if shutil.which("strace") is None or os.geteuid() != 0:
         return False
     with suppress(OSError):
@@ -164,7 +164,7 @@ def may_slow() -> bool:
 
 @asynccontextmanager
 async def _connected(world: World, dsn: str | None = None) -> AsyncIterator[asyncpg.Connection]:
-    """A session of the fault's own, which ends with the server when another fault kills that."""
+    """Yield a session of the fault, which ends with the server when another fault kills that."""
     try:
         conn = await world.connect(dsn)
     except GONE:

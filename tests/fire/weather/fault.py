@@ -1,4 +1,4 @@
-"""What every fault is: a function that tells when it begins, and returns when it is over."""
+"""The form of every fault: a function that reports its begin, and returns at its end."""
 
 import asyncio
 import random
@@ -8,22 +8,22 @@ from typing import Any, Protocol
 from fire.world import World
 
 
-class Tell(Protocol):
+class Began(Protocol):
     def __call__(self, **what: Any) -> None:
-        """The fault begins at this moment, and this is whom it hits."""
+        """Record that the fault begins now, with its victim."""
 
 
-Fault = Callable[[World, random.Random, Tell], Awaitable[None]]
+Fault = Callable[[World, random.Random, Began], Awaitable[None]]
 
 
 class Missed(Exception):  # noqa: N818  # named for what happened
-    """There is nothing for it to hit now."""
+    """The fault has no possible victim now."""
 
 
 async def lasts(
     world: World, chance: random.Random, least: float, most: float, brief: float | None = None
 ) -> float:
-    """Wait for so long, `brief` seconds at most in a short run; how long it was."""
+    """Wait, in a short run at most `brief` seconds; return how long."""
     limit = most if brief is None or not world.brief else brief
     seconds = chance.uniform(min(least, limit), limit)
     await asyncio.sleep(seconds)
@@ -31,7 +31,7 @@ async def lasts(
 
 
 def one_of(world: World, chance: random.Random, names: tuple[str, ...]) -> str:
-    """One that no other fault is about."""
+    """Choose a process that no other fault affects now."""
     found = world.free(names)
     if not found:
         raise Missed

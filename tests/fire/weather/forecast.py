@@ -1,4 +1,4 @@
-"""Which faults come when: by a seed, each as often as it has to, sometimes two at once."""
+"""The random schedule of faults from a seed: each as often as required, sometimes two at once."""
 
 import asyncio
 import random
@@ -15,7 +15,7 @@ from fire.world import World
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """`plan`: its number in the plan of faults, or the requirement that it is about."""
+    """`plan`: its number in the plan of faults, or the requirement that it tests."""
 
     run: Fault
     weight: int
@@ -39,7 +39,7 @@ FAULTS: dict[str, Kind] = {
     "slow_disk": Kind(database.slow_disk, 3, "R-F9", database.may_slow()),
     "skewed_worker": Kind(processes.skewed_worker, 2, "R-F10", processes.may_skew()),
     "no_connections": Kind(database.no_connections, 2, "R-F14"),
-    "model_away": Kind(others.model_away, 5, "R-F19"),
+    "model_unavailable": Kind(others.model_unavailable, 5, "R-F19"),
     "model_storm": Kind(others.model_storm, 6, "R-F20, R-F21"),
     "model_killed": Kind(others.model_killed, 3, "R-F19"),
     "receiver_faults": Kind(others.receiver_faults, 5, "R-F22"),
@@ -59,12 +59,12 @@ FAULTS: dict[str, Kind] = {
 POSSIBLE = {name: kind for name, kind in FAULTS.items() if kind.may}
 IMPOSSIBLE = [name for name, kind in FAULTS.items() if not kind.may]
 
-# What a short storm must have; each once.
+# The faults of a short storm, each once.
 SHORT = (
     "kill_worker",
     "kill_api",
     "kill_postgres",
-    "model_away",
+    "model_unavailable",
     "receiver_faults",
     "cut_off_worker",
 )
@@ -80,7 +80,7 @@ RETRY_SECONDS = 0.5
 
 class Forecast:
     def __init__(self, world: World, must: Counter[str], only: Sequence[str] | None = None) -> None:
-        """`must`: how often each has to come. `only`: no others; none: all that can come here."""
+        """`must`: how often each must come. `only`: these faults; empty: all possible ones."""
         self._choice = {name: POSSIBLE[name] for name in only or POSSIBLE}
         self._world = world
         self._chance = world.chance("weather")
@@ -91,7 +91,7 @@ class Forecast:
         self.seen: Counter[str] = Counter()
 
     async def rage(self, seconds: float) -> None:
-        """For so long; returns when the last fault has ended."""
+        """Run for so long; return after the end of the last fault."""
         loop = asyncio.get_running_loop()
         ends = loop.time() + seconds
         self._first = list(self._must.elements())
@@ -110,7 +110,7 @@ class Forecast:
                 self._raise()
         async with asyncio.timeout(END_SECONDS):
             await asyncio.gather(*self._under_way)
-        for name in list(self._first):  # what there was no time or no room for
+        for name in list(self._first):  # faults for which there was no time or no victim
             async with asyncio.timeout(END_SECONDS):
                 await self._begin(name)
 
@@ -126,10 +126,10 @@ class Forecast:
         run = self._run(name, f"f{self._number}", chance)
         task = asyncio.get_running_loop().create_task(run, name=name)
         self._under_way.add(task)
-        task.add_done_callback(self._ended)
+        task.add_done_callback(self._on_done)
         return task
 
-    def _ended(self, task: asyncio.Task[None]) -> None:
+    def _on_done(self, task: asyncio.Task[None]) -> None:
         if not task.cancelled() and task.exception() is None:
             self._under_way.discard(task)
 
@@ -141,7 +141,7 @@ class Forecast:
     async def _run(self, name: str, number: str, chance: random.Random) -> None:
         begun = False
 
-        def tell(**what: Any) -> None:
+        def began(**what: Any) -> None:
             nonlocal begun
             begun = True
             self.seen[name] += 1
@@ -149,7 +149,7 @@ class Forecast:
 
         for _ in range(TRIES):
             try:
-                await POSSIBLE[name].run(self._world, chance, tell)
+                await POSSIBLE[name].run(self._world, chance, began)
                 break
             except Missed:
                 await asyncio.sleep(RETRY_SECONDS)

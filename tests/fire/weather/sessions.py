@@ -7,11 +7,11 @@ from contextlib import suppress
 import asyncpg
 
 from fire.weather.database import GONE
-from fire.weather.fault import Missed, Tell, lasts
+from fire.weather.fault import Began, Missed, lasts
 from fire.world import DATABASE, LINES, ROLE, World
 
 OF_ROLE = f"role {ROLE} in database {DATABASE}"
-# Of the app's role only: the sampler, a superuser, has statements that take longer.
+# For the app's role only: the sampler, a superuser, has statements that take longer.
 TIMES = (
     ("statement_timeout", "2s"),
     ("lock_timeout", "100ms"),
@@ -32,8 +32,8 @@ SETTINGS = (
 SESSIONS = "sessions"
 
 
-async def odd_settings(world: World, chance: random.Random, tell: Tell) -> None:
-    """All lines break, so that the next sessions begin with the setting; and so when it goes."""
+async def odd_settings(world: World, chance: random.Random, began: Began) -> None:
+    """Break all connections, so that new sessions begin with the setting; repeat after its end."""
     if SESSIONS in world.held:
         raise Missed
     setting, value = chance.choice((*SETTINGS, *TIMES))
@@ -43,7 +43,7 @@ async def odd_settings(world: World, chance: random.Random, tell: Tell) -> None:
     with world.holding(SESSIONS):
         if not await _alter(world, f"alter {whom} set {setting} = '{value}'"):
             raise Missed
-        tell(whom=whom, setting=setting, value=value)
+        began(whom=whom, setting=setting, value=value)
         _renew(world)
         try:
             await lasts(world, chance, 8, 25, brief=4)
@@ -65,7 +65,7 @@ async def _until_altered(world: World, statement: str) -> None:
 
 
 async def _alter(world: World, statement: str) -> bool:
-    """As the superuser, from another database: this one's settings may be in the way."""
+    """Run as the superuser, in another database: the settings of this one may prevent it."""
     with suppress(*GONE, TimeoutError):
         conn = await asyncpg.connect(world.postgres.dsn, timeout=10)
         try:

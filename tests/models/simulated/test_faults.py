@@ -80,10 +80,10 @@ async def test_a_client_that_leaves_after_the_last_byte_was_answered() -> None:
         model.order("slow_bytes", size=64, every=0.05)
         await ask(model.url, OPENAI, chat(OPENAI, stream=False))
 
-        async def ended() -> bool:
+        async def closed() -> bool:
             return model.calls[0].ended_at is not None
 
-        await eventually(ended, "the call has ended")
+        await eventually(closed, "the call has closed")
         assert not model.calls[0].gone
 
 
