@@ -1,4 +1,4 @@
--- Start jobs: the smallest rank first, within every limit, each by exactly one claim.
+-- Start jobs within every limit, the smallest rank first, each by exactly one claim.
 --
 -- A worker starts only kinds that it has a handler for. The index of queued jobs and the lanes are
 -- ordered by kind, so jobs of other kinds cost nothing, however many are in front. A job in no lane

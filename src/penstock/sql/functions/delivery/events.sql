@@ -1,4 +1,4 @@
--- Live streams: find what has changed of the watched jobs. A NOTIFY only causes a poll. Each poll
+-- Find the watched jobs that have changed, for live streams. A NOTIFY only causes a poll. Each poll
 -- is one statement for everything of a type that is watched, and its cost depends on that, however
 -- many jobs there are. Nothing here decides anything.
 --

@@ -1,4 +1,4 @@
--- Webhooks: signed messages to apps about finished jobs. The transaction that finishes a job writes
+-- Send webhooks, signed messages to apps about finished jobs. The transaction that finishes a job writes
 -- a row in `delivery`; workers send it until the receiver accepts it or the last try fails.
 --
 --   due (next_at <= now) -- claim_deliveries --> being sent (sending_until) -- report_delivery -->

@@ -1,4 +1,4 @@
--- Settle attempts: the job is finished or queued again, and the slots that it held are freed.
+-- Settle attempts and free the slots that they held. Their jobs are finished, or wait again.
 --
 -- Reports of workers, callbacks and recovery all go through _settle_jobs, so that one function
 -- alone settles attempts and frees slots. Verdicts:

@@ -1,4 +1,4 @@
--- What an attempt reports while it runs: stage, progress, chunks, kept steps. Each write is fenced
+-- Stage, progress, chunks and kept steps that a running attempt reports. Each write is fenced
 -- like finish_jobs (L3) and postpones the time at which upkeep takes the attempt for stuck. None of
 -- them waits for a locked row. Verdicts as in finish.sql: done, stale, busy.
 

@@ -1,4 +1,4 @@
--- Partitions of history: finished jobs and settled attempts are removed by dropping partitions.
+-- Make and drop partitions of history, which holds finished jobs and settled attempts.
 --
 -- `finished` is split by retention class, each class by ranges of the time-ordered id; `attempt`,
 -- `step` and `chunk` by ranges of the job's id. Partitions are made days ahead. A partition is
