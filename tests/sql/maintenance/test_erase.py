@@ -87,7 +87,7 @@ async def canaries(conn: asyncpg.Connection) -> asyncpg.Connection:
         ("step (job_id, attempt, name, kept_at, result)", "$3::text, penstock.clock(), $4"),
         ("chunk (job_id, attempt, seq, data)", "length($3::text), $4"),
         (
-            "orphan (job_id, attempt, outcome, arrived_at, result)",
+            "late_result (job_id, attempt, outcome, arrived_at, result)",
             "left($3::text, 3), penstock.clock(), $4",
         ),
     ):
@@ -116,7 +116,7 @@ async def test_a_search_of_every_table_finds_nothing_c22(canaries: asyncpg.Conne
     """C22: payload, result, errors, keys, steps, chunks, late results, uploads, webhooks, name."""
     assert await where(canaries) >= {
         *("account", "api_key", "attempt", "chunk", "delivery", "finished", "idempotency", "job"),
-        *("orphan", "step", "upload_part"),
+        *("late_result", "step", "upload_part"),
     }
     receipt = await erase(canaries, rows=2)
     assert receipt["done"]

@@ -55,7 +55,7 @@ begin
   end if;
   -- The two common cases in few statements: an idle worker starts it at once, or there is none.
   select s.alive, s.handled into v_alive, v_handled
-  from penstock._service(v_queue.name, p_kind, v_now) s;
+  from penstock._service(v_queue.name, v_kind.name, v_now) s;
   if status = 'queued' and not v_alive then
     select 1 + nullif(count(*), penstock._counted_at_submit() + 1) into place from (
       select from penstock.queue_kind k cross join lateral (
