@@ -110,7 +110,7 @@ begin
     v_settled.accounts := v_settled.accounts || v_finished.accounts || v_requeued.accounts;
     v_all := cardinality(v_settled.ids) is not distinct from cardinality(p_jobs);
     if coalesce(cardinality(v_settled.ids), 0) = 0 then
-      -- A worker that is told `stale` drops its result.
+      -- A worker that gets `stale` drops its result.
       perform penstock._await_standbys();
     end if;
     -- When all took effect, there is no late result and no verdict to look up: both take time that
