@@ -139,8 +139,8 @@ begin
   end if;
   if not v_state.alive then
     perform penstock._refuse(409, 'worker_lost',
-      format('worker %s is not registered, or was given up for lost', p_worker), 'worker',
-      p_hint => 'Drop what it runs and register again.');
+      format('worker %s is not registered, or was marked as lost', p_worker), 'worker',
+      p_hint => 'Drop its attempts and register again.');
   end if;
   if v_kinds = '{}' or (p_wait and not v_state.lanes) then
     return;
