@@ -233,7 +233,7 @@ begin
 end
 $$;
 
--- A print of the live jobs of each batch; in a very large batch, only of those that start first.
+-- A print of the live jobs of each batch; in a very large batch, only of its first jobs.
 create or replace function penstock.poll_batches(p_ids uuid[])
 returns table (id uuid, print bigint)
 language plpgsql stable security definer set search_path = pg_catalog, pg_temp
