@@ -51,9 +51,10 @@ $$;
 create or replace function penstock._settle_jobs(
   p_worker bigint, p_callback bytea, p_jobs uuid[], p_attempts integer[], p_outcomes text[],
   p_results jsonb[], p_errors jsonb[], p_delays interval[], p_accounts bigint[],
-  p_usages jsonb[] default null, p_units bigint[] default null, p_update_circuits boolean default true,
-  p_wait interval default null, p_effects text[] default null,
-  p_retry_afters interval[] default null, p_addresses text[] default null
+  p_usages jsonb[] default null, p_units bigint[] default null,
+  p_update_circuits boolean default true, p_wait interval default null,
+  p_effects text[] default null, p_retry_afters interval[] default null,
+  p_addresses text[] default null
 ) returns table (job_id uuid, verdict text, status penstock.job_status)
 language plpgsql set search_path = pg_catalog, pg_temp
   -- Use the primary key whatever the statistics say: a partial index on running rows once had lower
@@ -133,8 +134,8 @@ begin
             select from penstock.job j
             where j.id = t.id and j.attempt = t.attempt and j.status in ('running', 'awaiting'))
       )
-      insert into penstock.late_result (job_id, attempt, worker_id, arrived_at, outcome, result, error,
-        usage)
+      insert into penstock.late_result (job_id, attempt, worker_id, arrived_at, outcome, result,
+        error, usage)
       select t.id, t.attempt, p_worker, v_now, t.outcome, t.result, t.error, t.usage
       from late t
       -- By the primary key of each table: as a semi-join with the view, the whole history was read
@@ -244,13 +245,14 @@ begin
   ),
   requeued as (
     update penstock.job j set
-      status = case when h.run_at <= p_now and not h.deferred_probe then 'queued'::penstock.job_status
-        else 'scheduled'::penstock.job_status end,
+      status = case when h.run_at <= p_now and not h.deferred_probe
+        then 'queued'::penstock.job_status else 'scheduled'::penstock.job_status end,
       -- A failed probe lets other jobs try first, for longer each time. When none is left to try,
       -- _release_deferred_probes ends its wait.
       run_at = case when h.deferred_probe then greatest(h.run_at, p_now + h.probe_wait
           + make_interval(secs => 2 ^ least(h.deferrals, 12))) else h.run_at end,
-      deferred_probe = h.deferred_probe, failures = h.failures, deferrals = h.deferrals, crashes = h.crashes,
+      deferred_probe = h.deferred_probe, failures = h.failures, deferrals = h.deferrals,
+      crashes = h.crashes,
       losses = j.losses + (h.outcome = 'lost_with_others')::integer, only_suspect = false,
       recovered_at = case when h.outcome in ('stuck', 'lost', 'lost_with_others') then p_now
         else j.recovered_at end,

@@ -156,8 +156,9 @@ $$;
 
 -- Marks a suspect as the only suspect that its worker runs: if that worker dies now, the crash
 -- counts for this job. Returns false if the worker runs another one.
-create or replace function penstock.mark_only_suspect(p_worker bigint, p_job uuid, p_attempt integer)
-returns boolean
+create or replace function penstock.mark_only_suspect(
+  p_worker bigint, p_job uuid, p_attempt integer
+) returns boolean
 language plpgsql security definer set search_path = pg_catalog, pg_temp
   set enable_seqscan = off set jit = off
 as $$
@@ -170,8 +171,8 @@ begin
   -- only if it is not locked.
   if v_worker_is_locked -- guard: one by one
     or exists (
-      select from penstock.job j
-      where j.deadline_at is not null and j.worker_id = p_worker and j.only_suspect) -- guard: only one
+      select from penstock.job j where j.deadline_at is not null
+        and j.worker_id = p_worker and j.only_suspect) -- guard: only one
   then
     return false;
   end if;

@@ -151,7 +151,8 @@ begin
       -- older than the shortest retention are read: nearly all of them can be deleted.
       ('step', 'r.job_id < penstock.id_floor($1 - $2) and penstock._status_of(r.job_id) is null'),
       ('chunk', 'r.job_id < penstock.id_floor($1 - $2) and penstock._status_of(r.job_id) is null'),
-      ('pending_on_finish', $c$r.next_at < $1 - interval '1 day' and penstock._status_of(r.job_id) is null$c$),
+      ('pending_on_finish', $c$r.next_at < $1 - interval '1 day'
+        and penstock._status_of(r.job_id) is null$c$),
       -- None of its jobs is kept.
       ('batch', 'r.created_at < $1 - $2
         and not exists (select from penstock.job j where j.batch_id = r.id)
