@@ -113,7 +113,7 @@ CREATE FUNCTION penstock._apply_outcomes_to_circuits(p_jobs uuid[], p_attempts i
     LANGUAGE plpgsql
     SET search_path TO 'pg_catalog', 'pg_temp';
 
-CREATE FUNCTION penstock._attempt_json(p_attempt integer, p_worker text, p_started_at timestamp with time zone, p_ended_at timestamp with time zone, p_outcome text, p_error jsonb) RETURNS jsonb
+CREATE FUNCTION penstock._attempt_json(p_attempt integer, p_worker text, p_started_at timestamp with time zone, p_settled_at timestamp with time zone, p_outcome text, p_error jsonb) RETURNS jsonb
     LANGUAGE sql STABLE;
 
 CREATE FUNCTION penstock._attempts_json(p_job uuid) RETURNS jsonb
@@ -1836,7 +1836,7 @@ CREATE FUNCTION penstock.read_job_of(p_id uuid, p_account text DEFAULT NULL::tex
     LANGUAGE plpgsql STABLE SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'pg_temp';
 
-CREATE FUNCTION penstock.read_jobs(p_ids uuid[], p_places integer, p_public boolean DEFAULT false) RETURNS TABLE(id uuid, version integer, status text, attempt integer, mark text, eta_seconds double precision, job text)
+CREATE FUNCTION penstock.read_jobs(p_ids uuid[], p_positions integer, p_public boolean DEFAULT false) RETURNS TABLE(id uuid, version integer, status text, attempt integer, mark text, eta_seconds double precision, job text)
     LANGUAGE sql STABLE SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'pg_temp';
 

@@ -140,10 +140,10 @@ async def test_an_account_sees_all_of_its_own_and_nothing_else(
         assert len(own) < len(await rows(conn, table)), table
         assert await rows(tenant, table) == own, table
     # They are in several partitions and in every state.
-    places = await conn.fetchval(
+    partitions = await conn.fetchval(
         "select count(distinct tableoid) from penstock.finished where account_id = $1", number
     )
-    assert places >= 4
+    assert partitions >= 4
     statuses = await tenant.fetch("select distinct status::text from penstock.my_jobs")
     assert {row["status"] for row in statuses} == {"queued", "running", "succeeded", "failed"}
 

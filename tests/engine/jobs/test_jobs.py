@@ -249,9 +249,9 @@ async def test_a_worker_registers_beats_and_leaves(engine: Engine, clock: Clock)
     assert await engine.upkeep.recover() == []
     assert await engine.workers.beat(worker) is False
     await engine.queues.declare("q")
-    with pytest.raises(Conflict, match="given up for lost") as caught:
+    with pytest.raises(Conflict, match="marked as lost") as caught:
         await engine.jobs.claim(worker, "q", 1)
-    assert caught.value.hint == "Drop what it runs and register again."
+    assert caught.value.hint == "Drop its attempts and register again."
     again = await engine.workers.register("host-1")
     await engine.workers.stop(again)
     assert await engine.workers.beat(again) is False

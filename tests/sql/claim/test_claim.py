@@ -177,7 +177,7 @@ async def test_a_claim_of_a_lost_worker_is_refused(conn: asyncpg.Connection, clo
     for who in (worker, stopped, 4711):
         with refused(409, "worker_lost", "worker") as refusal:
             await factory.claim(conn, who)
-        assert refusal["hint"] == "Drop what it runs and register again."
+        assert refusal["hint"] == "Drop its attempts and register again."
         with refused(409, "worker_lost", "worker"):
             await conn.fetch("select * from penstock.claim_jobs($1, 'q', 1, true)", who)
     assert len(await factory.claim(conn, await factory.worker(conn))) == 1

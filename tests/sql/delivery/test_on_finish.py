@@ -1,4 +1,4 @@
-"""The on_finish callback runs once for each finished job, in a transaction that it can use."""
+"""The on_finish callback runs once per finished job, in a transaction in which it can write."""
 
 from collections.abc import Awaitable, Callable
 from typing import Any

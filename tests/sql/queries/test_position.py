@@ -125,10 +125,10 @@ async def test_of_jobs_in_closed_lanes_only_those_of_the_own_account_are_ahead(
     await fill(conn, 10, "big")
     await factory.claim(conn, worker)  # its only slot: the lane is closed
     mine = await factory.submit(conn, account="small")
-    nobodys = await factory.submit(conn)
+    without_account = await factory.submit(conn)
     last_of_big = await factory.submit(conn, account="big")
     assert await position(conn, mine) == 1
-    assert await position(conn, nobodys) == 2
+    assert await position(conn, without_account) == 2
     assert await position(conn, last_of_big) == 12
 
 

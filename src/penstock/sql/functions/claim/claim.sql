@@ -1,4 +1,4 @@
--- Start jobs: the smallest rank first, within every limit, each by exactly one claim.
+-- Start jobs within every limit, the smallest rank first, each by exactly one claim.
 --
 -- A worker starts only kinds that it has a handler for. The index of queued jobs and the lanes are
 -- ordered by kind, so jobs of other kinds cost nothing, however many are in front. A job in no lane
@@ -141,8 +141,8 @@ begin
   end if;
   if not v_state.alive then
     perform penstock._refuse(409, 'worker_lost',
-      format('worker %s is not registered, or was given up for lost', p_worker), 'worker',
-      p_hint => 'Drop what it runs and register again.');
+      format('worker %s is not registered, or was marked as lost', p_worker), 'worker',
+      p_hint => 'Drop its attempts and register again.');
   end if;
   if v_kinds = '{}' or (p_wait and not v_state.lanes) then
     return;

@@ -1,7 +1,8 @@
--- Driven queues have no standing worker: calls of /v1/queues/{name}/process run their jobs. Each
--- call runs for a bounded time, one call at a time, and starts the next call while jobs are due.
--- Nothing here is needed for safety: a call that dies is like a worker that dies. If the chain of
--- calls breaks, the next submit, any call, and every running server starts it again (due_drives).
+-- Run driven queues, which have no standing worker: calls of /v1/queues/{name}/process run their
+-- jobs. Each call runs for a bounded time, one call at a time, and starts the next call while jobs
+-- are due. Nothing here is needed for safety: a call that dies is like a worker that dies. If the
+-- chain of calls breaks, the next submit, any call, and every running server starts it again
+-- (due_drives).
 
 -- Makes this session the one that drives the queue, until the session ends or calls end_drive;
 -- false: another session drives it.

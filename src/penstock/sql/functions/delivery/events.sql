@@ -1,4 +1,4 @@
--- Live streams: find what has changed of the watched jobs. A NOTIFY only causes a poll. Each poll
+-- Find the watched jobs that have changed, for live streams. A NOTIFY only causes a poll. Each poll
 -- is one statement for everything of a type that is watched, and its cost depends on that, however
 -- many jobs there are. Nothing here decides anything.
 --
@@ -233,7 +233,7 @@ begin
 end
 $$;
 
--- A print of the live jobs of each batch; in a very large batch, only of those that start first.
+-- A print of the live jobs of each batch; in a very large batch, only of its first jobs.
 create or replace function penstock.poll_batches(p_ids uuid[])
 returns table (id uuid, print bigint)
 language plpgsql stable security definer set search_path = pg_catalog, pg_temp

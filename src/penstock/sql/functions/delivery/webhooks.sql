@@ -1,5 +1,5 @@
--- Webhooks: signed messages to apps about finished jobs. The transaction that finishes a job writes
--- a row in `delivery`; workers send it until the receiver accepts it or the last try fails.
+-- Send webhooks, signed messages to apps about finished jobs. The transaction that finishes a job
+-- writes a row in `delivery`; workers send it until the receiver accepts it or the last try fails.
 --
 --   due (next_at <= now) -- claim_deliveries --> being sent (sending_until) -- report_delivery -->
 --     delivered (delivered_at) | due again after a delay | given up (next_at null, not delivered)

@@ -87,8 +87,8 @@ begin
     return next;
   end loop;
   -- Circuits after all gates: finish_jobs of the same queues locks them in that order.
-  perform penstock._apply_outcomes_to_circuits(p_jobs, p_attempts, v_queues, v_started, p_outcomes,
-    p_errors, p_effects, p_retry_afters, null, penstock.clock());
+  perform penstock._apply_outcomes_to_circuits(p_jobs, p_attempts, v_queues, v_started,
+    p_outcomes, p_errors, p_effects, p_retry_afters, null, penstock.clock());
 end
 $$;
 

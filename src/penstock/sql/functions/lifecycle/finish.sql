@@ -1,4 +1,4 @@
--- Settle attempts: the job is finished or queued again, and the slots that it held are freed.
+-- Settle attempts and free the slots that they held. Their jobs are finished, or wait again.
 --
 -- Reports of workers, callbacks and recovery all go through _settle_jobs, so that one function
 -- alone settles attempts and frees slots. Verdicts:
@@ -53,8 +53,8 @@ create or replace function penstock._settle_jobs(
   p_results jsonb[], p_errors jsonb[], p_delays interval[], p_accounts bigint[],
   p_usages jsonb[] default null, p_units bigint[] default null,
   p_update_circuits boolean default true, p_wait interval default null,
-  p_effects text[] default null,
-  p_retry_afters interval[] default null, p_addresses text[] default null
+  p_effects text[] default null, p_retry_afters interval[] default null,
+  p_addresses text[] default null
 ) returns table (job_id uuid, verdict text, status penstock.job_status)
 language plpgsql set search_path = pg_catalog, pg_temp
   -- Use the primary key whatever the statistics say: a partial index on running rows once had lower
@@ -111,7 +111,7 @@ begin
     v_settled.accounts := v_settled.accounts || v_finished.accounts || v_requeued.accounts;
     v_all := cardinality(v_settled.ids) is not distinct from cardinality(p_jobs);
     if coalesce(cardinality(v_settled.ids), 0) = 0 then
-      -- A worker that is told `stale` drops its result.
+      -- A worker that gets `stale` drops its result.
       perform penstock._await_standbys();
     end if;
     -- When all took effect, there is no late result and no verdict to look up: both take time that
@@ -245,16 +245,15 @@ begin
   ),
   requeued as (
     update penstock.job j set
-      status = case
-        when h.run_at <= p_now and not h.deferred_probe then 'queued'::penstock.job_status
-        else 'scheduled'::penstock.job_status end,
+      status = case when h.run_at <= p_now and not h.deferred_probe
+        then 'queued'::penstock.job_status else 'scheduled'::penstock.job_status end,
       -- A failed probe lets other jobs try first, for longer each time. When none is left to try,
       -- _release_deferred_probes ends its wait.
       run_at = case when h.deferred_probe then greatest(h.run_at, p_now + h.probe_wait
           + make_interval(secs => 2 ^ least(h.deferrals, 12))) else h.run_at end,
       deferred_probe = h.deferred_probe, failures = h.failures, deferrals = h.deferrals,
-      crashes = h.crashes, losses = j.losses + (h.outcome = 'lost_with_others')::integer,
-      only_suspect = false,
+      crashes = h.crashes,
+      losses = j.losses + (h.outcome = 'lost_with_others')::integer, only_suspect = false,
       recovered_at = case when h.outcome in ('stuck', 'lost', 'lost_with_others') then p_now
         else j.recovered_at end,
       provisional_at = case when h.outcome = 'provisional' then p_now

@@ -1,4 +1,4 @@
--- What an attempt reports while it runs: stage, progress, chunks, kept steps. Each write is fenced
+-- Stage, progress, chunks and kept steps that a running attempt reports. Each write is fenced
 -- like finish_jobs (L3) and postpones the time at which upkeep takes the attempt for stuck. None of
 -- them waits for a locked row. Verdicts as in finish.sql: done, stale, locked.
 
@@ -171,9 +171,8 @@ begin
   -- only if it is not locked.
   if v_worker_is_locked -- guard: one by one
     or exists (
-      select from penstock.job j
-      where j.deadline_at is not null and j.worker_id = p_worker
-        and j.only_suspect) -- guard: only one
+      select from penstock.job j where j.deadline_at is not null
+        and j.worker_id = p_worker and j.only_suspect) -- guard: only one
   then
     return false;
   end if;

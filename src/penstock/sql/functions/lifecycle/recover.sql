@@ -1,4 +1,4 @@
--- Recovery: settle attempts that no worker settles, because the worker is lost, the time is over,
+-- Recover attempts that no worker settles, because the worker is lost, the time is over,
 -- there is no progress, or a cancellation was not noticed. Recovery reads an attempt and settles
 -- it. If a live worker settles it first, that outcome stands; two recoveries at once do not count
 -- twice (L3).
@@ -176,7 +176,7 @@ as $$
 #variable_conflict use_column
 declare
   v_now timestamptz := penstock.clock();
-  v_found record;
+  v_attempts record;
 begin
   if (p_grace > interval '0' and penstock._session_age() < p_grace) -- guard: grace
     or (p_alone and not pg_try_advisory_xact_lock(1886413173, 1))
@@ -189,22 +189,22 @@ begin
   -- A job may be due for two reasons (lost, and past its deadline): the first one counts.
   select array_agg(r.id) as ids, array_agg(r.attempt) as attempts,
     array_agg(r.outcome) as outcomes, array_agg(r.error) as errors
-  into v_found
+  into v_attempts
   from (
     select distinct on (f.id) f.id, f.attempt, f.outcome, f.error
     from penstock._recoverable(v_now, p_limit) with ordinality f (id, attempt, outcome, error, o)
     order by f.id, f.o
   ) r;
-  if v_found.ids is not null then
+  if v_attempts.ids is not null then
     -- Before the job can start again.
     perform penstock._mark_blocker(b.job_id, b.attempt,
       extract(epoch from v_now - b.began_at)::double precision)
     from penstock._blocked_loops(v_now) b where b.job_id is not null;
     return query
     select s.job_id, u.outcome, s.verdict, s.status
-    from penstock._settle_jobs(null, null, v_found.ids, v_found.attempts, v_found.outcomes, null,
-                               v_found.errors, null, null) s
-    join unnest(v_found.ids, v_found.outcomes) u (id, outcome) on u.id = s.job_id;
+    from penstock._settle_jobs(null, null, v_attempts.ids, v_attempts.attempts,
+                               v_attempts.outcomes, null, v_attempts.errors, null, null) s
+    join unnest(v_attempts.ids, v_attempts.outcomes) u (id, outcome) on u.id = s.job_id;
   end if;
   -- Failures of jobs that were locked when the circuit opened. This comes before _fail_pending,
   -- which would fail such jobs.

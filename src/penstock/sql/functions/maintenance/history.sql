@@ -1,4 +1,4 @@
--- Partitions of history: finished jobs and settled attempts are removed by dropping partitions.
+-- Make and drop partitions of history, which holds finished jobs and settled attempts.
 --
 -- `finished` is split by retention class, each class by ranges of the time-ordered id; `attempt`,
 -- `step` and `chunk` by ranges of the job's id. Partitions are made days ahead. A partition is
@@ -151,8 +151,8 @@ begin
       -- older than the shortest retention are read: nearly all of them can be deleted.
       ('step', 'r.job_id < penstock.id_floor($1 - $2) and penstock._status_of(r.job_id) is null'),
       ('chunk', 'r.job_id < penstock.id_floor($1 - $2) and penstock._status_of(r.job_id) is null'),
-      ('pending_on_finish',
-        $c$r.next_at < $1 - interval '1 day' and penstock._status_of(r.job_id) is null$c$),
+      ('pending_on_finish', $c$r.next_at < $1 - interval '1 day'
+        and penstock._status_of(r.job_id) is null$c$),
       -- None of its jobs is kept.
       ('batch', 'r.created_at < $1 - $2
         and not exists (select from penstock.job j where j.batch_id = r.id)

@@ -1,4 +1,4 @@
--- Reads for operators: the status of the system, stuck jobs, and metrics.
+-- The status of the system, stuck jobs and metrics for operators.
 
 -- Attempts without progress, and jobs that were recovered and wait for their next attempt; the
 -- longest first. The class says what is wrong; for an attempt that still runs, it is the class of
@@ -30,7 +30,7 @@ as $$
         and exists (
           select from penstock.attempt t
           where t.job_id = j.id and t.attempt = j.attempt and t.outcome in ('lost', 'stuck'))
-    ) found
+    ) stuck
     order by since, id limit p_limit
   ) s
   join penstock.queue q on q.id = s.queue_id left join penstock.kind k on k.id = s.kind_id

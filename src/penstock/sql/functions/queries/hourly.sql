@@ -1,5 +1,5 @@
--- Hourly counts: outcomes and durations of attempts and jobs. Upkeep adds them up from history, so
--- claims and finishes cost nothing more. There is one line per hour, queue, kind, outcome and
+-- Count outcomes and durations of attempts and jobs by the hour. Upkeep adds them up from history,
+-- so claims and finishes cost nothing more. There is one line per hour, queue, kind, outcome and
 -- class, and one with the hour -infinity for the time since the beginning, for counters that may
 -- never fall.
 --

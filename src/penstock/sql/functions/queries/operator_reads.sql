@@ -1,6 +1,6 @@
--- Details for operators: declared options beside those in force, accounts by a prefix of their
--- names, stuck jobs with account and worker, the jobs of lost workers. Nothing here decides
--- anything.
+-- Details of queues, accounts, stuck jobs and lost workers for operators. These are declared
+-- options beside those in force, accounts by a prefix of their names, stuck jobs with account and
+-- worker, the jobs of lost workers. Nothing here decides anything.
 
 -- All queues, or the one with this name, as in the overview (counts.sql), with the changes that
 -- operators have made and the message about the provider.

@@ -1,5 +1,5 @@
--- The reason why a job does not start, as one word; if there are several, the first of: paused,
--- no_worker, no_handler, circuit_open, rate_limit, account_limit, queue_limit.
+-- The reason why a job does not start, as one word. If there are several, it is the first of:
+-- paused, no_worker, no_handler, circuit_open, rate_limit, account_limit, queue_limit.
 
 -- Live workers: registered, not stopped or lost, and not silent for longer than their lease.
 create or replace function penstock._live_workers(p_now timestamptz)
