@@ -16,7 +16,7 @@ from support.storms.credit_storm import CALM_SECONDS, CreditStorm
 SECONDS = (20, 600)
 KILLS = (3, 40)
 # Events that every storm must have; a short one on a slow machine may miss the others.
-WEATHER = ["submits", "starts", "cancels", "ended, succeeded", "ended, failed"]
+WEATHER = ["submits", "starts", "cancels", "finished, succeeded", "finished, failed"]
 LONG_WEATHER = [
     "refused, insufficient_credits",
     "replayed after a cut",
@@ -31,7 +31,7 @@ LONG_WEATHER = [
     "recovered, stuck",
     "recovered, timed_out",
     "workers died",
-    "ended, cancelled",
+    "finished, cancelled",
 ]
 
 

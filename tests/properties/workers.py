@@ -184,7 +184,7 @@ class Workers(Lifecycle):
         busy = self.runs_behind(held)
         expected: Counter[tuple[UUID, str]] = Counter()
         for job in jobs:
-            expected[job.id, "busy" if busy(job) else "done"] += 1
+            expected[job.id, "locked" if busy(job) else "done"] += 1
         stale = [start for start in self._settled_attempts() if start.worker == worker]
         extra = [pick(stale, n)] if late and stale else []
         expected.update((start.job, "stale") for start in extra)

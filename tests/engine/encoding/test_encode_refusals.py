@@ -19,7 +19,7 @@ ALLOWED = "it may be a dict with text for keys, a list, a text, a number, True, 
 
 
 @pytest.mark.parametrize(
-    ("value", "said"),
+    ("value", "message"),
     [
         ({"marks": {1, 2}}, f"result.marks is a set; {ALLOWED}"),
         ({"a": [{"b": Mark()}]}, f"result.a.0.b is a Mark; {ALLOWED}"),

@@ -163,7 +163,7 @@ async def test_a_stage_or_step_without_a_name_is_refused(worker: Worker) -> None
 
 
 @pytest.mark.parametrize(
-    ("what", "told"),
+    ("what", "message"),
     [
         ("stage", "stage must have a name of 1 to 200 characters, not int"),
         ("label", "label must be a text, not int"),

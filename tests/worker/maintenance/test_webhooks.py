@@ -176,7 +176,7 @@ async def test_gone_is_gone(database: str, conn: asyncpg.Connection, receiver: R
         await factory.submit(conn, "f", payload={"n": 1})
 
         async def failed_for_good() -> bool:
-            return (await states(conn))["failed_for_good"] == 1
+            return (await states(conn))["given_up"] == 1
 
         await eventually(failed_for_good, "it has failed for good")
     assert len(receiver.came) == 1
@@ -234,7 +234,7 @@ async def test_a_callers_address_inside_the_network_is_not_called(
         await factory.submit(conn, "f", payload={"n": 1}, webhook_url=receiver.url)
 
         async def failed_for_good() -> bool:
-            return (await states(conn))["failed_for_good"] == 1
+            return (await states(conn))["given_up"] == 1
 
         await eventually(failed_for_good, "it has failed for good")
     assert receiver.came == []

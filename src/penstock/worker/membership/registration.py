@@ -78,7 +78,7 @@ class Registration:
         return self.worker
 
     def lose(self, worker: int) -> None:
-        """Stop the attempts of an identity that was given up, and register again."""
+        """Stop the attempts of an identity that was declared lost, and register again."""
         if worker != self.worker or self._is_over:
             return
         self.worker = None

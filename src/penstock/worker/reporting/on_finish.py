@@ -70,7 +70,7 @@ class DueCallbacks:
         return list(self._handlers)
 
     async def deliver(self) -> int:
-        """Call on_finish for jobs that upkeep, a cancel or a callback finished; how many calls."""
+        """Call on_finish for jobs that others finished, and after failed calls; how many calls."""
         called = 0
         while self._handlers:
             try:
