@@ -56,7 +56,7 @@ function onAnswer({ successful, xhr }) {
     showConnection("");
   } else if (xhr.status === 503) {
     // A page that came while it was away says so itself, and shows nothing of before.
-    if (document.getElementById("away") === null) {
+    if (document.getElementById("unavailable") === null) {
       showConnection(
         "The database cannot be reached; this page shows how it was. Jobs are safe, and go on.",
       );
