@@ -1,4 +1,4 @@
-"""The landing page at /demo: the five systems live, doors into them, and buttons that break things.
+"""The landing page at /demo: the five systems live, sign_in_tokens into them, and buttons that break things.
 
 For operators: whoever is signed in to the dashboard. Every button is a form of its own with the
 token of this session's pages, and works without JavaScript.
@@ -31,7 +31,7 @@ from penstock.dashboard.frame import (
     refuse_form,
     with_headers,
 )
-from penstock.dashboard.session import Session, doors, signed_in
+from penstock.dashboard.session import Session, sign_in_tokens, signed_in
 from penstock.errors import Unavailable
 from studio import session as studio
 
@@ -81,7 +81,7 @@ class Landing:
             other=next(one for one in words.LANGUAGES if one != language),
             systems=[(one.key, ABOUT[language][one.key]) for one in SYSTEMS],
             now=await self._now(language),
-            form_token=doors(request).form_tokens(session.nonce)[0],
+            form_token=sign_in_tokens(request).form_tokens(session.nonce)[0],
         )
         return HTMLResponse(text)
 
@@ -186,7 +186,7 @@ def _language(request: Request) -> str:
 async def _is_ours(request: Request, session: Session) -> bool:
     form = await read_form(request)
     given = str(form.get("form_token", ""))
-    return came_from_us(request) and doors(request).fits(session.nonce, given)
+    return came_from_us(request) and sign_in_tokens(request).fits(session.nonce, given)
 
 
 _PATHS = {
