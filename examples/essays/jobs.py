@@ -88,18 +88,18 @@ def _described(essay: store.Essay) -> dict[str, Any]:
 
 
 async def _ask(job: Job, path: str, question: dict[str, Any]) -> dict[str, Any]:
-    """One call to the model. What may pass by itself is tried again, the rest is final.
+    """Call the model; transient errors are retried, the others are final.
 
-    A model that cannot be reached is left to Penstock: it knows httpx's errors, and an outage costs
-    no attempt, however long it is.
+    Penstock handles an unavailable model: it knows httpx's errors, and an outage counts no failure,
+    however long it is.
     """
     try:
-        # Around the whole call: the client's own limit starts anew with every byte that arrives.
+        # For the whole call: the client's own limit restarts with every byte that arrives.
         async with asyncio.timeout(CALL_SECONDS), httpx.AsyncClient(timeout=CALL_SECONDS) as client:
             reply = await client.post(
                 AI_SERVICE_URL.rstrip("/") + path,
                 json=question,
-                # The same in every attempt: a model that has answered before need not work again.
+                # The same in every attempt, so that a model that has answered need not work again.
                 headers={"Idempotency-Key": job.key},
             )
     except (TimeoutError, httpx.TimeoutException):

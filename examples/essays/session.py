@@ -23,7 +23,7 @@ COOKIE = "essays_session"
 LASTS_SECONDS = 7 * 86_400
 LONGEST_NAME = 60
 
-# A secret made here lasts as long as this process: after a restart people sign in again.
+# Without a configured secret, people have to sign in again after a restart.
 _SECRET = (os.environ.get("ESSAYS_SECRET") or secrets.token_hex(32)).encode()
 
 
@@ -75,7 +75,7 @@ User = Annotated[str, Depends(_required)]
 
 
 def refuse_other_sites(request: Request) -> None:
-    """Refuse a POST that a page of another site sends along with our cookie."""
+    """Refuse a POST request that a page of another site sends with our cookie."""
     origin = request.headers.get("origin")
     if origin is not None and urlsplit(origin).netloc != request.headers.get("host"):
         raise Wrong(None, "This request came from another site and was not taken.", status=403)

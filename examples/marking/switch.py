@@ -11,7 +11,7 @@ from marking.errors import Wrong
 
 # Of `marking.function`; a real one takes no such commands, and then there are no buttons.
 CONTROL_URL = os.environ.get("MARKING_CONTROL_URL") or None
-LOOK_SECONDS = 1.0
+POLL_SECONDS = 1.0
 COMMAND_SECONDS = 5.0
 
 ORDERS: dict[str, tuple[str, dict[str, Any]]] = {
@@ -28,7 +28,7 @@ async def is_there() -> bool:
     parts = urlsplit(os.environ["MARKING_FUNCTION_URL"])
     port = parts.port or (443 if parts.scheme == "https" else 80)
     try:
-        async with asyncio.timeout(LOOK_SECONDS):
+        async with asyncio.timeout(POLL_SECONDS):
             _, writer = await asyncio.open_connection(parts.hostname, port)
     except OSError:
         return False

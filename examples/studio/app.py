@@ -60,7 +60,7 @@ async def lifespan(web: FastAPI) -> AsyncIterator[None]:
         yield
 
 
-# Without the pages that FastAPI makes: they would be open to everybody.
+# Without FastAPI's own pages, which would be open to everybody.
 web = FastAPI(lifespan=lifespan, docs_url=None, redoc_url=None, openapi_url=None)
 web.mount("/static", StaticFiles(directory=Path(__file__).with_name("static")))
 web.mount(PENSTOCK, penstock)

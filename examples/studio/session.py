@@ -24,12 +24,12 @@ Role = Literal["customer", "operator"]
 
 COOKIES: dict[Role, str] = {"customer": "studio_customer", "operator": "studio_operator"}
 LASTS_SECONDS = 7 * 86_400
-# Only our own pages can send it: another site's would first have to ask, and is not allowed to.
+# Only our own pages can send this header: other sites need permission (CORS), which they never get.
 HEADER = ("x-requested-with", "studio")
 # For whom the page was made: another one may have signed in since, in another tab.
 ACCOUNT_HEADER = "x-account"
 
-# A secret made here lasts as long as this process: after a restart people sign in again.
+# Without a configured secret, people have to sign in again after a restart.
 _SECRET = (os.environ.get("STUDIO_SECRET") or secrets.token_hex(32)).encode()
 # Without a code nobody is the operator.
 _CODE = os.environ.get("STUDIO_OPERATOR_CODE") or ""
@@ -102,7 +102,7 @@ Operator = Annotated[str, Depends(_operator)]
 
 
 def refuse_other_sites(request: Request, *, script: bool) -> None:
-    """Refuse a POST that a page of another site sends along with our cookie."""
+    """Refuse a POST request that a page of another site sends with our cookie."""
     origin = request.headers.get("origin")
     foreign = origin is not None and urlsplit(origin).netloc != request.headers.get("host")
     if foreign or (script and request.headers.get(HEADER[0]) != HEADER[1]):
