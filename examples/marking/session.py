@@ -26,7 +26,7 @@ HEADER = ("x-requested-with", "marking")
 
 # Without a configured secret, people have to sign in again after a restart.
 _SECRET = (os.environ.get("MARKING_SECRET") or secrets.token_hex(32)).encode()
-# Without a code nobody is the teacher, and without this secret nobody drives the queue.
+# Without the code nobody is the teacher; without the secret nobody drives the queue.
 _CODE = os.environ.get("MARKING_TEACHER_CODE") or ""
 _QUEUE_SECRET = os.environ.get("MARKING_QUEUE_SECRET") or ""
 
@@ -49,7 +49,7 @@ def sign_in(response: Response, *, secure: bool) -> None:
 
 
 def is_signed_in(request: Request) -> bool:
-    """Whether the cookie is one of ours, and not too old."""
+    """Whether the cookie is valid and not expired."""
     text, _, signature = request.cookies.get(COOKIE, "").rpartition(".")
     if not text or not hmac.compare_digest(signature.encode(), _signature(text).encode()):
         return False

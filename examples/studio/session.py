@@ -31,7 +31,7 @@ ACCOUNT_HEADER = "x-account"
 
 # Without a configured secret, people have to sign in again after a restart.
 _SECRET = (os.environ.get("STUDIO_SECRET") or secrets.token_hex(32)).encode()
-# Without a code nobody is the operator.
+# Without a code nobody can sign in as the operator.
 _CODE = os.environ.get("STUDIO_OPERATOR_CODE") or ""
 
 
@@ -59,7 +59,7 @@ def sign_in(response: Response, role: Role, name: str, *, secure: bool) -> None:
 
 
 def signed_in(request: Request, role: Role) -> str | None:
-    """The name in the cookie of this role, if it is one of ours and not too old."""
+    """Return the name in the cookie of this role, if it is valid and not expired."""
     text, _, signature = request.cookies.get(COOKIES[role], "").rpartition(".")
     if not text or not hmac.compare_digest(signature.encode(), _signature(text).encode()):
         return None
@@ -97,7 +97,7 @@ async def _operator(request: Request) -> str:
 
 
 Account = Annotated[str, Depends(_customer)]
-"""A route's parameter of this type is the customer's account; without one the answer is 401."""
+"""The type of a route parameter with the account; without a session the answer is 401."""
 Operator = Annotated[str, Depends(_operator)]
 
 
