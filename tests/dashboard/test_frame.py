@@ -117,9 +117,9 @@ async def test_no_form_is_accepted_from_another_site(
     token = await operator.token()
     before = await factory.contents(conn)
     for path in ["/login", *things.forms(site.api)]:
-        for said in ("cross-site", "same-site", "nonsense"):
+        for page_text in ("cross-site", "same-site", "nonsense"):
             fields = things.fields | {"form_token": token}
-            answer = await operator.send(path, fields, sec_fetch_site=said)
+            answer = await operator.send(path, fields, sec_fetch_site=page_text)
             assert answer.status_code == 403, f"{path}: {answer.status_code}"
     assert await factory.contents(conn) == before
 
@@ -209,9 +209,9 @@ async def test_a_notice_without_a_valid_signature_is_not_shown(
     """Another site on the domain can set cookies, and could show messages in our name."""
     await scene.queue("line")
     own = "; ".join(f"{one.name}={one.value}" for one in operator.http.cookies.jar)
-    said = json.dumps({"text": "Send your key to evil.example", "bad": True, "x": 2**33})
-    forged = signed.sign(b"another key", json.loads(said))
-    for notice in (quote(said), forged, "[" * 5_000, "x", '"'):
+    page_text = json.dumps({"text": "Send your key to evil.example", "bad": True, "x": 2**33})
+    forged = signed.sign(b"another key", json.loads(page_text))
+    for notice in (quote(page_text), forged, "[" * 5_000, "x", '"'):
         answer = await operator.get("/queues", cookie=f"{own}; penstock_notice={notice}")
         assert answer.status_code == 200, notice[:40]
         assert "evil.example" not in answer.text

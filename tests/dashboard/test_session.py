@@ -206,10 +206,10 @@ async def test_sign_in_redirects_to_dashboard_pages_only(
 
 async def test_the_cookie_is_hidden_from_scripts_and_other_sites(visitor: Visitor) -> None:
     answer = await visitor.sign_in()
-    [said] = [one for one in answer.headers.get_list("set-cookie") if OURS.cookie in one]
-    assert "httponly" in said.lower()
-    assert "samesite=lax" in said.lower()
-    assert "secure" not in said.lower(), "it would be lost over plain http"
+    [page_text] = [one for one in answer.headers.get_list("set-cookie") if OURS.cookie in one]
+    assert "httponly" in page_text.lower()
+    assert "samesite=lax" in page_text.lower()
+    assert "secure" not in page_text.lower(), "it would be lost over plain http"
 
 
 async def test_over_https_the_cookie_is_secure(
@@ -219,8 +219,8 @@ async def test_over_https_the_cookie_is_secure(
     monkeypatch.setenv("PENSTOCK_PUBLIC_URL", "https://queue.example.org")
     assert "Open this installation at https://queue.example.org" in await visitor.read("/login")
     answer = await visitor.get(f"/login?code={OURS.make_link()}")
-    [said] = [one for one in answer.headers.get_list("set-cookie") if OURS.cookie in one]
-    assert "secure" in said.lower()
+    [page_text] = [one for one in answer.headers.get_list("set-cookie") if OURS.cookie in one]
+    assert "secure" in page_text.lower()
 
 
 async def test_a_forged_cookie_is_refused(visitor: Visitor) -> None:

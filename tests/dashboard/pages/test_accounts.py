@@ -131,14 +131,14 @@ async def test_an_invalid_new_account_is_reported_beside_its_field(
     operator: Visitor, conn: asyncpg.Connection
 ) -> None:
     await conn.execute("select penstock.create_account('u1')")
-    for name, said in (
+    for name, page_text in (
         ("", "The name must have 1 to 200 characters."),
         ("x" * 201, "The name must have 1 to 200 characters."),
         ("u1", "Account u1 exists already."),
     ):
         answer = await operator.post("/accounts", {"account": name})
         assert answer.status_code == 422
-        assert said in text(answer)
+        assert page_text in text(answer)
         assert f'name="account" value="{name}"' in answer.text
         assert "hx-get" not in answer.text
     answer = await operator.post("/accounts", {"account": "new", "plan": "nowhere"})
@@ -222,7 +222,7 @@ async def test_a_reference_with_another_amount_is_refused_beside_its_field(
 
 
 @pytest.mark.parametrize(
-    ("fields", "field", "said"),
+    ("fields", "field", "page_text"),
     [
         ({"amount": "", "ref": "r"}, "amount", "The amount must be a whole number from 1"),
         ({"amount": "-5", "ref": "r"}, "amount", "The amount must be a whole number from 1"),
@@ -234,14 +234,14 @@ async def test_a_reference_with_another_amount_is_refused_beside_its_field(
     ],
 )
 async def test_an_invalid_move_is_reported_beside_its_field_and_moves_no_credits(
-    operator: Visitor, scene: Scene, fields: dict[str, str], field: str, said: str
+    operator: Visitor, scene: Scene, fields: dict[str, str], field: str, page_text: str
 ) -> None:
     await scene.account("u1", 10)
     for verb in ("grant", "deduct"):
         answer = await move(operator, verb, "u1", confirm="yes", **fields)
         assert answer.status_code == 422
         assert "No credits were moved" in text(answer)
-        assert said in text(answer)
+        assert page_text in text(answer)
         assert f'id="{verb}-{field}-problem"' in answer.text
     assert await balance(scene.conn, "u1") == 10
 
@@ -261,9 +261,9 @@ async def test_a_deduction_needs_confirmation_and_happens_once(
         if name != "form_token"
     }
     assert sent == {"account": "u%2F1", "confirm": "yes", **form}
-    for said in ("Deducted 4 credits from u/1; the balance is 6.", "was used before"):
+    for page_text in ("Deducted 4 credits from u/1; the balance is 6.", "was used before"):
         done = await operator.post("/account/deduct", sent)
-        assert said in text(done)
+        assert page_text in text(done)
     assert await balance(conn, "u/1") == 6
 
 
@@ -395,19 +395,19 @@ async def test_an_account_is_erased_after_its_name_was_typed(
     await scene.succeeded(account=name)
     await scene.queued(account=name)
     asked = await move(operator, "erase", name)
-    said = text(asked)
-    assert "This cannot be undone." in said
-    assert "1 waiting job, cancelled and refunded first" in said
-    assert "its balance of 5 credits" in said
+    page_text = text(asked)
+    assert "This cannot be undone." in page_text
+    assert "1 waiting job, cancelled and refunded first" in page_text
+    assert "its balance of 5 credits" in page_text
     wrong = await move(operator, "erase", name, confirm="yes", typed="other")
     assert wrong.status_code == 409
     assert "That is not the account's name. Nothing was erased." in text(wrong)
     assert await conn.fetchval("select count(*) from penstock.finished") == 1
     done = await move(operator, "erase", name, confirm="yes", typed=" ".join(name.split()))
-    said = text(done)
+    page_text = text(done)
     assert done.status_code == 200
-    assert "Jobs removed 2" in said
-    assert re.search(r"erased-\d+: 1 line, 1 of them with a reference or reason", said)
+    assert "Jobs removed 2" in page_text
+    assert re.search(r"erased-\d+: 1 line, 1 of them with a reference or reason", page_text)
     assert "<script>" not in done.text
     assert await conn.fetchval("select count(*) from penstock.finished") == 0
     assert (await operator.get(at(name))).status_code == 404
@@ -423,8 +423,10 @@ async def test_erasure_waits_for_running_jobs_and_can_be_repeated(
     answer = await move(operator, "erase", "u1", confirm="yes", typed="u1")
     assert answer.status_code == 409
     assert (await own.get("/v1/jobs")).status_code == 401, "its key is revoked at once"
-    said = text(answer)
-    assert "Not finished yet: 1 of the account's jobs still run; they were asked to stop" in said
+    page_text = text(answer)
+    assert (
+        "Not finished yet: 1 of the account's jobs still run; they were asked to stop" in page_text
+    )
     assert 'name="typed" value="u1"' in answer.text
     await scene.end(start, "cancelled")
     done = await move(operator, "erase", "u1", confirm="yes", typed="u1")

@@ -25,12 +25,12 @@ async def test_a_batch_shows_its_progress(operator: Visitor, scene: Scene, site:
     await scene.end(await scene.start(jobs[0]), "succeeded", result={"score": 7})
     await scene.start(jobs[1])
     answer = await operator.get(f"/batches/{batch}")
-    said = text(answer)
-    assert "1 of 4 jobs has finished" in said
-    assert "1 succeeded , 1 running , 2 waiting" in said
+    page_text = text(answer)
+    assert "1 of 4 jobs has finished" in page_text
+    assert "1 succeeded , 1 running , 2 waiting" in page_text
     assert '<progress max="4" value="1' in answer.text
     assert shown(answer) == jobs
-    assert "score" not in said
+    assert "score" not in page_text
     assert 'hx-trigger="refresh"' in answer.text
 
 

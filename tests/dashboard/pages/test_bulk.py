@@ -20,12 +20,12 @@ async def test_selected_jobs_are_cancelled_after_a_page_that_lists_the_effects(
     ended = await scene.succeeded()
     uncounted_failures = await scene.queued()
     asked = await operator.post("/jobs/bulk", selected("cancel", *waiting, running, ended))
-    said = text(asked)
-    assert "Cancel 4 jobs?" in said
-    assert "2 jobs wait: cancelled at once and never started." in said
-    assert "1 job is running: asked to stop" in said
-    assert "1 job has already finished: nothing changes." in said
-    assert "Of the waiting jobs, 2 reserved credits will be refunded." in said
+    page_text = text(asked)
+    assert "Cancel 4 jobs?" in page_text
+    assert "2 jobs wait: cancelled at once and never started." in page_text
+    assert "1 job is running: asked to stop" in page_text
+    assert "1 job has already finished: nothing changes." in page_text
+    assert "Of the waiting jobs, 2 reserved credits will be refunded." in page_text
     assert (await scene.read(waiting[0]))["status"] == "queued"  # no job has changed yet
     done = await operator.post("/jobs/bulk", confirmed(asked))
     assert (
@@ -48,11 +48,11 @@ async def test_a_bulk_retry_reports_successes_and_refusals(operator: Visitor, sc
     running = await scene.running()
     jobs = (unpaid, paid, twin, later, running)
     asked = await operator.post("/jobs/bulk", selected("retry", *jobs))
-    said = text(asked)
-    assert "3 jobs have finished: submitted again as new jobs." in said
-    assert "1 job is scheduled: due now instead of later." in said
-    assert "1 job has not finished: nothing to retry." in said
-    assert "4 credits will be reserved again." in said
+    page_text = text(asked)
+    assert "3 jobs have finished: submitted again as new jobs." in page_text
+    assert "1 job is scheduled: due now instead of later." in page_text
+    assert "1 job has not finished: nothing to retry." in page_text
+    assert "4 credits will be reserved again." in page_text
     done = text(await operator.post("/jobs/bulk", confirmed(asked)))
     assert "Retried 2 of 5 jobs" in done
     assert "1 submitted again" in done

@@ -20,10 +20,10 @@ async def test_a_queued_job_shows_its_position_and_the_reason(
     await scene.running()
     await scene.queued()
     job = await scene.queued()
-    said = await operator.read(f"/jobs/{job}")
-    assert "Queued: #2 in queue" in said
-    assert "Jobs ahead of it take all slots of its queue." in said
-    assert "Attempts 0 attempts" in said
+    page_text = await operator.read(f"/jobs/{job}")
+    assert "Queued: #2 in queue" in page_text
+    assert "Jobs ahead of it take all slots of its queue." in page_text
+    assert "Attempts 0 attempts" in page_text
 
 
 async def test_a_failed_attempt_shows_its_traceback(operator: Visitor, scene: Scene) -> None:
@@ -31,8 +31,8 @@ async def test_a_failed_attempt_shows_its_traceback(operator: Visitor, scene: Sc
     frames = ["/srv/app/<b>.py:7 in mark", "/usr/lib/json/decoder.py:9 in decode"]
     error = {"class": "bug", "message": "KeyError: 'text'", "retryable": False, "frames": frames}
     job = await scene.end(await scene.started(), "failed", error=error)
-    said = text(await operator.get(f"/jobs/{job}"))
-    assert f"Traceback {' '.join(frames)}" in said
+    page_text = text(await operator.get(f"/jobs/{job}"))
+    assert f"Traceback {' '.join(frames)}" in page_text
     other = text(await operator.get(f"/jobs/{await scene.failed()}"))
     assert "Traceback" not in other
 
@@ -47,14 +47,14 @@ async def test_a_running_job_shows_its_duration_worker_and_progress(
         chunks=("Dear ", "pupil"),
     )
     answer = await operator.get(f"/jobs/{job}")
-    said = text(answer)
-    assert "Running for 0 s: Tier 1 scanning" in said
-    assert "Attempt 1 is running for 0 s Tier 1 scanning, for 0 s" in said
-    assert "on worker w" in said
+    page_text = text(answer)
+    assert "Running for 0 s: Tier 1 scanning" in page_text
+    assert "Attempt 1 is running for 0 s Tier 1 scanning, for 0 s" in page_text
+    assert "on worker w" in page_text
     assert '<progress max="4" value="1"' in answer.text
-    assert "1 of 4" in said
-    assert "criterion style" in said
-    assert "Dear pupil" in said
+    assert "1 of 4" in page_text
+    assert "criterion style" in page_text
+    assert "Dear pupil" in page_text
 
 
 async def test_a_stale_job_has_a_banner(operator: Visitor, scene: Scene) -> None:
@@ -66,9 +66,9 @@ async def test_a_stale_job_has_a_banner(operator: Visitor, scene: Scene) -> None
 
 async def test_a_dispatched_job_waits_for_its_callback(operator: Visitor, scene: Scene) -> None:
     job = await scene.awaiting()
-    said = await operator.read(f"/jobs/{job}")
-    assert "Dispatched 0 s ago, waiting for the callback" in said
-    assert "Attempt 1 was dispatched" in said
+    page_text = await operator.read(f"/jobs/{job}")
+    assert "Dispatched 0 s ago, waiting for the callback" in page_text
+    assert "Attempt 1 was dispatched" in page_text
 
 
 async def test_a_failed_job_shows_its_attempts_and_the_reason(
@@ -81,23 +81,23 @@ async def test_a_failed_job_shows_its_attempts_and_the_reason(
     await scene.clock.advance("1s")
     await scene.conn.fetch("select penstock.stage_due_jobs(id, 10) from penstock.queue")
     await scene.end(await scene.start(row["id"]), "retry", error=error)
-    said = await operator.read(f"/jobs/{row['id']}")
+    page_text = await operator.read(f"/jobs/{row['id']}")
     assert (
         "Failed after 2 attempts (all attempts are used): exceeded its timeout: "
-        "over its 2 minutes" in said
+        "over its 2 minutes" in page_text
     )
-    assert "Attempt 1 failed; tried again later" in said
-    assert "Attempt 2 failed; not tried again" in said
-    assert "Failed 2 of 2 times, in 2 attempts" in said
+    assert "Attempt 1 failed; tried again later" in page_text
+    assert "Attempt 2 failed; not tried again" in page_text
+    assert "Failed 2 of 2 times, in 2 attempts" in page_text
 
 
 async def test_a_job_that_backs_off_shows_the_time_of_its_next_attempt(
     operator: Visitor, scene: Scene
 ) -> None:
     job = await scene.retrying(cls="unavailable", message="connection refused")
-    said = await operator.read(f"/jobs/{job}")
-    assert "Next attempt in 5 min: the provider cannot be reached: connection refused" in said
-    assert "Run now" in said
+    page_text = await operator.read(f"/jobs/{job}")
+    assert "Next attempt in 5 min: the provider cannot be reached: connection refused" in page_text
+    assert "Run now" in page_text
 
 
 async def test_a_succeeded_job_shows_its_duration(operator: Visitor, scene: Scene) -> None:
@@ -112,9 +112,9 @@ async def test_a_succeeded_job_shows_its_duration(operator: Visitor, scene: Scen
 
 async def test_a_job_that_was_cancelled_while_waiting(operator: Visitor, scene: Scene) -> None:
     job = await scene.cancelled()
-    said = await operator.read(f"/jobs/{job}")
-    assert "Cancelled just now" in said
-    assert "Cancelled while waiting" in said
+    page_text = await operator.read(f"/jobs/{job}")
+    assert "Cancelled just now" in page_text
+    assert "Cancelled while waiting" in page_text
 
 
 async def test_a_job_that_was_cancelled_between_attempts_shows_both(
@@ -122,9 +122,9 @@ async def test_a_job_that_was_cancelled_between_attempts_shows_both(
 ) -> None:
     job = await scene.retrying()
     await scene.conn.fetchval("select penstock.cancel_job($1)", job)
-    said = await operator.read(f"/jobs/{job}")
-    assert "Attempt 1 failed; tried again later" in said
-    assert "Cancelled while waiting" in said
+    page_text = await operator.read(f"/jobs/{job}")
+    assert "Attempt 1 failed; tried again later" in page_text
+    assert "Cancelled while waiting" in page_text
 
 
 async def test_the_details_match_the_api(operator: Visitor, scene: Scene, site: Site) -> None:
@@ -144,7 +144,7 @@ async def test_the_details_match_the_api(operator: Visitor, scene: Scene, site: 
     )
     job = made.json()
     answer = await operator.get(f"/jobs/{job['id']}")
-    said = text(answer)
+    page_text = text(answer)
     for fact in (
         job["id"],
         "Queue line",
@@ -155,7 +155,7 @@ async def test_the_details_match_the_api(operator: Visitor, scene: Scene, site: 
         "class 7b",
         "n 3",
     ):
-        assert fact in said, fact
+        assert fact in page_text, fact
     assert 'href="../accounts/u1"' in answer.text
 
 
@@ -211,9 +211,9 @@ async def test_a_payload_of_one_long_text_is_wrapped(operator: Visitor, scene: S
 
 async def test_an_encrypted_payload_is_not_shown(operator: Visitor, scene: Scene) -> None:
     job = await scene.queued(payload={"$enc": "AAAA"})
-    said = await operator.read(f"/jobs/{job}/payload")
-    assert "The app that submitted the job encrypted it" in said
-    assert "AAAA" not in said
+    page_text = await operator.read(f"/jobs/{job}/payload")
+    assert "The app that submitted the job encrypted it" in page_text
+    assert "AAAA" not in page_text
 
 
 async def test_a_job_without_a_result_has_no_link_to_it(operator: Visitor, scene: Scene) -> None:
@@ -362,8 +362,8 @@ async def test_webhooks_are_listed_with_their_status(operator: Visitor, scene: S
         row["id"],
         row["try"],
     )
-    said = await operator.read(f"/jobs/{job}")
-    assert "Given up it answered 500 1" in said
+    page_text = await operator.read(f"/jobs/{job}")
+    assert "Given up it answered 500 1" in page_text
 
 
 async def test_the_token_of_the_page_opens_this_job_only(
@@ -383,8 +383,8 @@ async def test_only_the_end_of_a_long_output_is_read(
 ) -> None:
     monkeypatch.setattr("penstock.dashboard.pages.job.MOST_CHUNKS", 3)
     job = await scene.running(chunks=("one ", "two ", "three ", "four "))
-    said = await operator.read(f"/jobs/{job}")
-    assert "Only the end is shown. two three four" in said
+    page_text = await operator.read(f"/jobs/{job}")
+    assert "Only the end is shown. two three four" in page_text
 
 
 async def test_only_the_end_of_a_large_output_is_shown(
@@ -393,8 +393,8 @@ async def test_only_the_end_of_a_large_output_is_shown(
     """Also if it came in few chunks: the page is reloaded at every change."""
     monkeypatch.setattr("penstock.dashboard.pages.job.SHOWN_OUTPUT", 9)
     job = await scene.running(chunks=("one two ", "three four"))
-    said = await operator.read(f"/jobs/{job}")
-    assert "Only the end is shown. hree four" in said
+    page_text = await operator.read(f"/jobs/{job}")
+    assert "Only the end is shown. hree four" in page_text
 
 
 def text_of_pre(answer: httpx.Response) -> str:

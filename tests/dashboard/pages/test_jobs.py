@@ -11,8 +11,8 @@ ODD = '<script>alert("1")</script>'
 
 
 async def test_an_empty_system_says_what_to_do_next(operator: Visitor) -> None:
-    said = await operator.read("/jobs")
-    assert "No jobs yet. Submit one: penstock submit" in said
+    page_text = await operator.read("/jobs")
+    assert "No jobs yet. Submit one: penstock submit" in page_text
 
 
 async def test_the_old_address_redirects_here(operator: Visitor) -> None:
@@ -33,7 +33,7 @@ async def test_jobs_are_shown_newest_first(operator: Visitor, scene: Scene) -> N
 
 async def test_each_status_is_shown_in_words(operator: Visitor, scene: Scene) -> None:
     await scene.queue("line", timeout_seconds=600)
-    said = {
+    page_text = {
         await scene.running(stage="TIER1", label="Tier 1 scanning"): "Running Tier 1 scanning",
         await scene.awaiting(): "Awaiting callback the outside function has not called back yet",
         await scene.succeeded(): "Succeeded",
@@ -43,7 +43,7 @@ async def test_each_status_is_shown_in_words(operator: Visitor, scene: Scene) ->
         await scene.cancelled(): "Cancelled cancelled while it waited",
     }
     rows = rows_of(await operator.get("/jobs"))
-    for job, words in said.items():
+    for job, words in page_text.items():
         assert words in rows[str(job)], rows[str(job)]
 
 
@@ -161,8 +161,8 @@ async def test_the_search_for_a_batch_id_redirects_to_the_batch(
 
 
 async def test_the_search_for_an_unknown_id_says_so(operator: Visitor) -> None:
-    said = await operator.read("/jobs?q=0199f0a4-6c1e-7d3a-9b52-2f6d8a7c1e05")
-    assert "No job and no batch has the id 0199f0a4-6c1e-7d3a-9b52-2f6d8a7c1e05" in said
+    page_text = await operator.read("/jobs?q=0199f0a4-6c1e-7d3a-9b52-2f6d8a7c1e05")
+    assert "No job and no batch has the id 0199f0a4-6c1e-7d3a-9b52-2f6d8a7c1e05" in page_text
 
 
 async def test_the_search_for_a_name_offers_account_and_topic(
@@ -174,8 +174,8 @@ async def test_the_search_for_a_name_offers_account_and_topic(
     assert 'href="./jobs?account=same">Jobs of account same' in page
     assert 'href="./jobs?topic=same">Jobs of topic same' in page
     assert "Jobs of topic" not in (await operator.get("/jobs?q=u1")).text
-    said = await operator.read("/jobs?q=nobody")
-    assert "Nothing found for “nobody”" in said
+    page_text = await operator.read("/jobs?q=nobody")
+    assert "Nothing found for “nobody”" in page_text
 
 
 async def test_the_search_for_the_end_of_an_id_redirects_to_its_job(
@@ -187,8 +187,8 @@ async def test_the_search_for_the_end_of_an_id_redirects_to_its_job(
         for end in (job[-8:], job[-8:].upper(), job[-12:], job[-6:]):
             answer = await operator.get(f"/jobs?q={end}")
             assert answer.headers["location"] == f"./jobs/{job}", end
-    said = await operator.read(f"/jobs?q={live[-5:]}")
-    assert "no job's id ends with it" in said
+    page_text = await operator.read(f"/jobs?q={live[-5:]}")
+    assert "no job's id ends with it" in page_text
     unknown = f"{int(live[-8:], 16) ^ 1:08x}"
     assert "no job's id ends with it" in await operator.read(f"/jobs?q={unknown}")
 
@@ -249,10 +249,10 @@ async def test_totals_are_exact_if_that_is_cheap_and_say_otherwise_that_they_are
     )
     assert "At least 55 jobs" in await operator.read("/jobs?status=queued")
     await scene.queued(account="rare")
-    said = await operator.read("/jobs?kind=line&status=scheduled")
-    assert "0 jobs among the newest 100,000" in said
-    assert "No match among the 100,000 newest jobs that were searched" in said
-    assert "Search older jobs" in said
+    page_text = await operator.read("/jobs?kind=line&status=scheduled")
+    assert "0 jobs among the newest 100,000" in page_text
+    assert "No match among the 100,000 newest jobs that were searched" in page_text
+    assert "Search older jobs" in page_text
 
 
 async def test_many_jobs_are_estimated(

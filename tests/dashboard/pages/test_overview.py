@@ -140,7 +140,7 @@ async def test_without_failures_the_chart_says_so(operator: Visitor, scene: Scen
 
 
 @pytest.mark.parametrize(
-    ("query", "said", "bars"),
+    ("query", "page_text", "bars"),
     [
         ("", "The last 24 hours", 25),
         ("?hours=168", "The last 7 days", 29),
@@ -150,11 +150,11 @@ async def test_without_failures_the_chart_says_so(operator: Visitor, scene: Scen
     ],
 )
 async def test_the_range_is_chosen_by_a_link(
-    operator: Visitor, scene: Scene, query: str, said: str, bars: int
+    operator: Visitor, scene: Scene, query: str, page_text: str, bars: int
 ) -> None:
     await scene.succeeded()
     page = await operator.get(f"/{query}")
-    assert said in text(page)
+    assert page_text in text(page)
     assert page.text.count('<g id="ended-') == bars
 
 
@@ -162,10 +162,10 @@ async def test_a_full_queue_says_that_its_slots_are_taken(operator: Visitor, sce
     await scene.queue(concurrency=1)
     await scene.running()
     await scene.many(2)
-    said = await row(operator, "line")
-    assert "2 1 of 1" in said
-    assert "Its only slot is taken; the next job starts when it is free." in said
-    assert "The oldest has been due for" in said
+    page_text = await row(operator, "line")
+    assert "2 1 of 1" in page_text
+    assert "Its only slot is taken; the next job starts when it is free." in page_text
+    assert "The oldest has been due for" in page_text
 
 
 async def test_a_job_that_awaits_its_callback_takes_a_slot(operator: Visitor, scene: Scene) -> None:
@@ -173,9 +173,9 @@ async def test_a_job_that_awaits_its_callback_takes_a_slot(operator: Visitor, sc
     await scene.queue(concurrency=1)
     await scene.awaiting()
     await scene.queued()
-    said = await row(operator, "line")
-    assert "1 1 of 1 1 awaiting" in said
-    assert "Its only slot is taken" in said
+    page_text = await row(operator, "line")
+    assert "1 1 of 1 1 awaiting" in page_text
+    assert "Its only slot is taken" in page_text
     assert 'href="./jobs?queue=line&amp;status=awaiting">1</a>' in (await operator.get("/")).text
 
 
@@ -199,10 +199,10 @@ async def test_a_paused_queue_shows_the_reason_and_how_to_resume(
     await scene.worker()
     await scene.many(2)
     await conn.execute("select penstock.pause_queue('line', 'moving <b>house</b>')")
-    said = await row(operator, "line")
-    assert "Paused" in said
-    assert "It is paused (moving &lt;b&gt;house&lt;/b&gt;)." in said
-    assert "penstock resume line" in said
+    page_text = await row(operator, "line")
+    assert "Paused" in page_text
+    assert "It is paused (moving &lt;b&gt;house&lt;/b&gt;)." in page_text
+    assert "penstock resume line" in page_text
     assert "Needs attention" not in await operator.read("/")
     await scene.clock.advance("3h")
     page = await operator.read("/")
@@ -214,9 +214,9 @@ async def test_an_outage_is_shown_with_what_happens_next(operator: Visitor, scen
     page = await operator.read("/")
     assert "The provider of queue model is not available" in page
     assert "jobs wait and go on by themselves" in page
-    said = await row(operator, "model")
-    assert "Provider unavailable" in said
-    assert "The provider does not answer" in said
+    page_text = await row(operator, "model")
+    assert "Provider unavailable" in page_text
+    assert "The provider does not answer" in page_text
 
 
 async def test_a_wrong_key_is_shown_with_what_to_do(operator: Visitor, scene: Scene) -> None:
@@ -236,11 +236,11 @@ async def test_queues_of_one_unavailable_provider_have_one_alert(
     page = (await operator.get("/")).text
     alerts = re.findall(r'<li class="alert bad" id="alert-([^"]*)"', page)
     assert alerts == ["provider-unavailable-127.0.0.1:11434", "queue-own"]
-    said = text(await operator.get("/"))
+    page_text = text(await operator.get("/"))
     assert (
         "The provider at 127.0.0.1:11434 is unavailable (unavailable), and queues essays, marks,"
         " notes, words need it. Their jobs wait and start automatically when it answers again."
-        in said
+        in page_text
     )
 
 
@@ -257,9 +257,9 @@ async def test_queues_that_one_provider_holds_have_one_alert_with_the_remedy(
 ) -> None:
     await scene.outage("a", cls=cls)
     await scene.outage("b", cls=cls)
-    said = await operator.read("/")
-    assert words in said
-    assert said.count("penstock resume") == 1
+    page_text = await operator.read("/")
+    assert words in page_text
+    assert page_text.count("penstock resume") == 1
 
 
 async def test_a_queue_without_a_worker_is_not_ready(operator: Visitor, scene: Scene) -> None:

@@ -45,7 +45,7 @@ async def test_an_edit_of_a_plan_applies_to_all_its_accounts(
 
 
 @pytest.mark.parametrize(
-    ("field", "typed", "said"),
+    ("field", "typed", "page_text"),
     [
         ("concurrency", "some", "Jobs at once must be a whole number from 1 to 1,000,000, or “no"),
         ("per_hour", "-1", "Submits per hour must be a whole number from 1"),
@@ -54,12 +54,12 @@ async def test_an_edit_of_a_plan_applies_to_all_its_accounts(
     ],
 )
 async def test_an_invalid_value_is_reported_beside_its_field(
-    operator: Visitor, scene: Scene, field: str, typed: str, said: str
+    operator: Visitor, scene: Scene, field: str, typed: str, page_text: str
 ) -> None:
     await scene.plan("free")
     answer = await operator.post("/plans/free/edit", {field: typed})
     assert answer.status_code == 422
-    assert said in text(answer)
+    assert page_text in text(answer)
     assert f'name="{field}" value="{typed}"' in answer.text
     assert await overrides(scene.conn) == {}
 

@@ -111,13 +111,13 @@ async def test_one_queue_shows_its_kinds_its_jobs_and_its_hours(
     await scene.failed(cls="bad_output")
     await scene.queued()
     page = await operator.get("/queues/line")
-    said = text(page)
+    page_text = text(page)
     assert "../jobs?queue=line&amp;status=failed" in page.text
     assert "../jobs?kind=line" in page.text
-    assert "the oldest for" in said
-    assert "1 \N{MULTIPLICATION SIGN} the answer of the model is not usable" in said
-    assert "Run by workers" in said
-    hours = said[said.index("The last 24 hours") :]
+    assert "the oldest for" in page_text
+    assert "1 \N{MULTIPLICATION SIGN} the answer of the model is not usable" in page_text
+    assert "Run by workers" in page_text
+    hours = page_text[page_text.index("The last 24 hours") :]
     assert "Succeeded Failed Cancelled Retried Average duration" in hours
     assert " 1 1 0 0 " in hours
 
@@ -249,7 +249,7 @@ async def test_every_option_can_be_set_and_is_shown_as_typed(
 
 
 @pytest.mark.parametrize(
-    ("field", "typed", "said"),
+    ("field", "typed", "page_text"),
     [
         ("concurrency", "many", "Jobs at once must be a whole number from 1 to 1,000,000"),
         ("concurrency", "0", "Jobs at once must be a whole number from 1 to 1,000,000"),
@@ -264,13 +264,13 @@ async def test_every_option_can_be_set_and_is_shown_as_typed(
     ],
 )
 async def test_an_invalid_value_is_reported_beside_its_field_and_the_input_is_kept(
-    operator: Visitor, scene: Scene, field: str, typed: str, said: str
+    operator: Visitor, scene: Scene, field: str, typed: str, page_text: str
 ) -> None:
     await scene.queue("line")
     answer = await operator.post("/queues/line/edit", {"attempts": "7", field: typed})
     assert answer.status_code == 422
     assert "Nothing was changed: 1 field has a problem." in text(answer)
-    assert said in text(answer)
+    assert page_text in text(answer)
     begun = answer.text.index(f'id="option-{field}"')
     line = answer.text[begun : answer.text.index("</tr>", begun)]
     assert 'class="problem"' in line

@@ -23,16 +23,16 @@ async def test_a_stuck_job_is_shown_with_its_stage_worker_and_class(
     """S11"""
     job = await scene.stale(account="<b>u1</b>")
     page = await operator.get("/stuck")
-    said = text(page)
+    page_text = text(page)
     assert f'href="./jobs/{job}"' in page.text
-    assert "TIER1" in said
-    assert "4 min ago" in said
-    assert "Reported no progress for too long." in said
-    assert "0 of 3" in said
+    assert "TIER1" in page_text
+    assert "4 min ago" in page_text
+    assert "Reported no progress for too long." in page_text
+    assert "0 of 3" in page_text
     assert 'data-label="Last worker">w<' in page.text
-    assert "<b>u1</b>" in said
+    assert "<b>u1</b>" in page_text
     assert "<b>u1" not in page.text
-    assert "No job is stuck." not in said
+    assert "No job is stuck." not in page_text
 
 
 async def test_a_recovered_job_shows_its_recoveries_and_next_attempt(
@@ -42,17 +42,17 @@ async def test_a_recovered_job_shows_its_recoveries_and_next_attempt(
     job = await scene.running("slow", stage="TIER2")
     await clock.advance("6m")
     await factory.recover(conn)
-    said = await operator.read("/stuck")
-    assert "TIER2" in said
-    assert "1 of 5" in said
+    page_text = await operator.read("/stuck")
+    assert "TIER2" in page_text
+    assert "1 of 5" in page_text
     await scene.start(job, "slow", worker="gpu-8")
     assert "No job is stuck." in await operator.read("/stuck")
     await clock.advance("6m")
     await factory.recover(conn)
-    said = await operator.read("/stuck")
-    assert "2 of 5, next in" in said
-    assert "gpu-8" in said
-    assert "Scheduled" in said
+    page_text = await operator.read("/stuck")
+    assert "2 of 5, next in" in page_text
+    assert "gpu-8" in page_text
+    assert "Scheduled" in page_text
 
 
 async def test_a_job_without_its_callback_is_shown_as_stuck(

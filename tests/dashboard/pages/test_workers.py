@@ -34,10 +34,10 @@ async def test_a_worker_without_heartbeats_is_silent_until_it_is_lost(
     assert page.text.index("w2</td>") < page.text.index("w1</td>"), "those alive come first"
     assert "Lost in the last day" not in text(page)
     await factory.recover(conn)
-    said = text(await operator.get("/workers"))
-    assert "1 alive." in said
-    assert "Lost in the last day" in said
-    assert "It had no jobs." in said
+    page_text = text(await operator.get("/workers"))
+    assert "1 alive." in page_text
+    assert "Lost in the last day" in page_text
+    assert "It had no jobs." in page_text
 
 
 async def test_a_lost_worker_is_shown_with_what_became_of_its_jobs(
@@ -79,9 +79,9 @@ async def test_a_blocking_handler_is_named_on_all_pages(
     job = (await scene.started("call", worker="gpu-1"))["id"]
     worker = await conn.fetchval("select worker_id from penstock.job where id = $1", job)
     await conn.execute(BLOCKED, worker, False, job)
-    said = text(await operator.get("/workers"))
-    assert "gpu-1 Blocked Its event loop has been blocked for" in said
-    assert "14 s, and still is call /app/marks.py:12" in said
+    page_text = text(await operator.get("/workers"))
+    assert "gpu-1 Blocked Its event loop has been blocked for" in page_text
+    assert "14 s, and still is call /app/marks.py:12" in page_text
     here = "blocked the event loop of worker gpu-1 for 14 s, at /app/marks.py:12."
     assert f"A handler of kind call has {here}" in text(await operator.get("/"))
     assert f"Attempt 1 has {here}" in text(await operator.get(f"/jobs/{job}"))
@@ -102,5 +102,5 @@ async def test_a_loop_that_no_job_blocks_is_reported_while_it_is_blocked(
             worker,
             over,
         )
-        said = text(await operator.get("/"))
-        assert ("worker gpu-1 has been blocked for 9 s" in said) is not over
+        page_text = text(await operator.get("/"))
+        assert ("worker gpu-1 has been blocked for 9 s" in page_text) is not over

@@ -62,7 +62,7 @@ async def show(request: Request) -> Response:
         fault=fault,
         search=search,
         offers=offers,
-        looks_like_id=read_id(search) is not None,
+        is_id=read_id(search) is not None,
         rows=rows,
         total=None if fault or not first else await _total(engine, wanted, rows),
         held=newest is not None and first,

@@ -137,11 +137,14 @@ def _chart(
     answer: dict[str, Any], rows: str, key: str, series: dict[str, tuple[str, str]]
 ) -> Chart:
     """Return a chart of these rows; values of the key without a series count in series ""."""
-    ended = answer["ended"]
+    finished = answer["ended"]
     return stacked(
-        ((row["at"], row[key] if row[key] in series else "", row["count"]) for row in ended[rows]),
+        (
+            (row["at"], row[key] if row[key] in series else "", row["count"])
+            for row in finished[rows]
+        ),
         series,
-        begins=ended["from"],
-        step=int(ended["step_seconds"]),
+        begins=finished["from"],
+        step=int(finished["step_seconds"]),
         now=answer["now"],
     )
