@@ -1,10 +1,10 @@
-"""The first job, from submit to result, with a worker that is killed in the middle.
+"""The first job, from submit to result, while a worker is killed.
 
     python examples/first_job.py
 
-One queue stands in front of one model that can do one thing at a time. Three pupils hand in at
-once, one of them clicks twice, and the first worker is killed while it works: another one takes
-over, and nobody notices but the table at the end.
+One queue stands in front of a model that can do one thing at a time. Three pupils submit at once,
+one of them clicks twice, and the first worker is killed while it runs a job: another one takes
+over, which only the table at the end shows.
 """
 
 import asyncio
@@ -39,32 +39,32 @@ async def main() -> None:
         "pupil 2": "The sea is blue.",
         "pupil 3": "It reflects the sea.",
     }
-    console.print("Starting an embedded Postgres in a folder that goes with this demo …")
+    console.print("Starting an embedded Postgres in a temporary folder …")
     rows = [{"pupil": pupil, "answer": answer} for pupil, answer in answers.items()]
     tickets = await feedback.submit_many(rows)
-    console.print(f"Three pupils hand in: {len(tickets)} jobs, one transaction.")
+    console.print(f"Three pupils submit: {len(tickets)} jobs in one transaction.")
     again = await feedback.submit(**rows[0])
-    console.print(f"The first clicks twice: deduplicated={again.deduplicated}, the same job.")
+    console.print(f"The first one clicks twice: deduplicated={again.deduplicated}, the same job.")
 
     first, second = [await start_worker() for _ in range(2)]
     while (await tickets[0].status())["status"] == "queued":  # noqa: ASYNC110  # in a database
         await asyncio.sleep(0.02)
     holder = (await tickets[0].status())["stage_label"]
-    console.print(f"A worker has begun ({holder or 'claimed'}), and one of the two is killed …")
+    console.print(f"A worker has started ({holder or 'claimed'}), and one of the two is killed …")
     first.send_signal(signal.SIGKILL)
     results = [await ticket.result(timeout=30) for ticket in tickets]
 
-    table = Table(title="What the database says")
-    for column in ("status", "starts", "how they ended", "feedback"):
+    table = Table(title="The jobs in the database")
+    for column in ("status", "attempts", "outcomes", "feedback"):
         table.add_column(column)
     for ticket, result in zip(tickets, results, strict=True):
         job = await ticket.status()
-        ended = ", ".join(start["outcome"] for start in job["attempts"])
-        table.add_row(job["status"], str(job["attempt"]), ended, result)
+        outcomes = ", ".join(attempt["outcome"] for attempt in job["attempts"])
+        table.add_row(job["status"], str(job["attempt"]), outcomes, result)
     console.print(table)
     engine = await app.engine()
     broken = await engine.upkeep.check()
-    console.print(f"penstock.check() looked for a breach of every invariant: {len(broken)}.")
+    console.print(f"penstock.check() found {len(broken)} breaches of invariants.")
     for worker in (first, second):
         if worker.returncode is None:
             worker.terminate()

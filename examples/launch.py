@@ -1,8 +1,8 @@
-"""What the examples' `__main__.py` share: their port, common settings, the start and end of parts.
+"""Shared by the examples' `__main__.py`: ports, common settings, starting and stopping the parts.
 
-Each part is a process of its own, as it would be on a server. One that dies is started again;
-Ctrl-C ends them all. The database is the one of PENSTOCK_DSN, or an embedded Postgres under
-./.penstock that starts and ends with them.
+Each part is a process of its own, as on a server. A part that dies is started again; Ctrl-C stops
+all parts. The database is that of PENSTOCK_DSN, or an embedded Postgres under ./.penstock that
+starts and stops with them.
 """
 
 import argparse
@@ -15,12 +15,12 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-from parts import HOST, Ended, Part, is_free, keep_running, ready
+from parts import HOST, Part, PartFailed, is_free, keep_running, ready
 from penstock import Penstock, PenstockError
 from penstock.security.roots import read_roots
 
 LAST_PORT = 65_535
-# What is open when the web app is told to end may take so long.
+# The time for open requests when the web app is stopped.
 LEAVE_SOON = ("--timeout-graceful-shutdown", "8")
 
 
@@ -28,21 +28,21 @@ def add_port(parser: argparse.ArgumentParser, variable: str, usual: int) -> None
     parser.add_argument(
         "--port",
         default=os.environ.get(variable) or str(usual),
-        help=f"where the web app listens ({variable}, or {usual})",
+        help=f"port of the web app (default: {variable} or {usual})",
     )
 
 
 def free_or_exit(parser: argparse.ArgumentParser, option: str, port: str) -> int:
-    """A port as it was given, if it can be used."""
+    """Return the given port if it can be used; otherwise exit with a message."""
     if not port.isdecimal() or not 0 < int(port) <= LAST_PORT:
-        parser.error(f"{option} is {port!r}; it may be a number from 1 to {LAST_PORT}")
+        parser.error(f"{option} is {port!r}; it must be a number from 1 to {LAST_PORT}")
     if not is_free(int(port)):
-        sys.exit(f"Port {port} is taken. Give another one with {option}.")
+        sys.exit(f"Port {port} is in use. Choose another one with {option}.")
     return int(port)
 
 
 def common(name: str, made: str) -> str:
-    """A variable of the environment that all parts read: as it is set, or this value."""
+    """Set an environment variable for all parts to this value, unless it is set already."""
     os.environ[name] = os.environ.get(name) or made
     return os.environ[name]
 
@@ -62,7 +62,7 @@ def run(
 ) -> None:
     """Run the parts until Ctrl-C; print the greeting when the last one, the web app, answers.
 
-    They end in turn, the last one first: a worker that finishes its job still needs the model.
+    They are stopped in turn, the last one first: a worker that finishes its job needs the model.
     """
     paths = (str(Path(__file__).parent), os.environ.get("PYTHONPATH"))
     os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, paths))
@@ -86,8 +86,8 @@ async def _run(
         asyncio.get_running_loop().add_signal_handler(number, on_signal)
     print(f"Starting the database, the {', the '.join(one.name for one in parts)} …", flush=True)
     try:
-        # Before the parts, so that what cannot be used is said once, in a sentence: a setting, a
-        # missing secret, a database that is not there, or an address that must not be called.
+        # Before the parts, so that a problem is reported once and in one sentence: a wrong setting,
+        # a missing secret, an unreachable database, or an address that must not be called.
         app: Penstock = importlib.import_module(f"{example}.jobs").app
         env = dict(os.environ)
         async with _opened(app, check), asyncio.TaskGroup() as group:
@@ -95,15 +95,18 @@ async def _run(
             waiting = group.create_task(_greet(parts[-1], greeting))
             await stop.wait()
             waiting.cancel()
-            print("\nEnding; what runs may finish. Ctrl-C once more: at once.", flush=True)
+            print(
+                "\nStopping when running jobs have finished. Ctrl-C again: stop at once.",
+                flush=True,
+            )
             for task in reversed(running):
                 task.cancel()
                 if not end_together:
                     await asyncio.wait({task})
             await asyncio.wait(running)
-    except* (Ended, PenstockError) as ended:
-        sys.exit(str(ended.exceptions[0]))
-    print("All has ended.", flush=True)
+    except* (PartFailed, PenstockError) as errors:
+        sys.exit(str(errors.exceptions[0]))
+    print("All parts have stopped.", flush=True)
 
 
 @asynccontextmanager
@@ -120,4 +123,4 @@ async def _greet(web: Part, greeting: Sequence[str]) -> None:
     await ready(web)
     site = f"http://{HOST}:{web.port}"
     print(*(line.replace("{site}", site) for line in greeting), sep="\n", flush=True)
-    print("Ctrl-C ends everything.", flush=True)
+    print("Press Ctrl-C to stop.", flush=True)

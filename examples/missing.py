@@ -1,6 +1,6 @@
-"""Around a whole app: a person who opens an address that is not there reads a page, not JSON.
+"""Middleware: a person who opens an unknown address gets a page instead of JSON.
 
-Scripts go on to get JSON: they do not ask for HTML, or they call an API.
+Scripts still get JSON: they do not accept HTML, or they call an API.
 """
 
 from collections.abc import Callable
@@ -31,20 +31,20 @@ _PAGE = Template("""<!doctype html>
 
 
 class Missing:
-    """Answers with a page in the app's own style where the app, or Penstock in it, has no page."""
+    """Answers unknown addresses of the app, or of its Penstock, with a page in the app's style."""
 
-    def __init__(  # the words of one page
+    def __init__(  # the texts of the page
         self,
         app: ASGIApp,
         *,
         style: str,
         link: str,
-        title: str = "There is no such page",
-        sentence: str = "The address may be mistyped, or what was here is gone.",
+        title: str = "Page not found",
+        sentence: str = "The address may be mistyped, or the page was removed.",
         lang: str = "en-GB",
         keeps: Callable[[str], bool] = lambda _path: True,
     ) -> None:
-        """`keeps`: whether a page that the app itself answers there, in HTML, is left as it is."""
+        """`keeps`: whether the app's own HTML answer at a path is left as it is."""
         self._app = app
         self._keeps = keeps
         words = {"style": style, "link": link, "title": title, "sentence": sentence, "lang": lang}

@@ -1,4 +1,4 @@
-"""Programs that run beside one another: started, started again when they die, ended in order."""
+"""Runs programs side by side: starts them, restarts them when they die, stops them in order."""
 
 import asyncio
 import contextlib
@@ -8,15 +8,15 @@ import time
 from dataclasses import dataclass
 
 HOST = "127.0.0.1"
-# A program that gives up sooner than this, or says that it was started wrongly, cannot work at all:
-# to start it again would not help.
+# A program that exits sooner than this, or with the code for wrong usage, cannot work: a restart
+# would not help.
 TOO_SOON_SECONDS = 3.0
 WRONG_USE = 2
 AGAIN_SECONDS = 1.0
 READY_SECONDS = 60.0
 END_SECONDS = 40.0
 HURRY_SECONDS = 5.0
-LOOK_SECONDS = 0.1
+POLL_SECONDS = 0.1
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,15 +26,15 @@ class Part:
     port: int | None = None
 
 
-class Ended(Exception):  # noqa: N818  # named for what happened
-    """A part ended and cannot be started again, or never answered."""
+class PartFailed(Exception):  # noqa: N818  # named for what happened
+    """A part exited and cannot be restarted, or never answered."""
 
 
 async def keep_running(part: Part, env: dict[str, str], hurry: asyncio.Event) -> None:
-    """Start a part, and again whenever it dies; cancelled, end it in good order."""
+    """Start a part, and restart it whenever it dies; on cancellation, stop it gracefully."""
     while True:
         started = time.monotonic()
-        # In a group of its own: Ctrl-C reaches us alone, and the parts hear of it once, from us.
+        # In its own process group: Ctrl-C reaches only this process, which signals the parts once.
         process = await asyncio.create_subprocess_exec(
             sys.executable,
             "-m",
@@ -51,16 +51,16 @@ async def keep_running(part: Part, env: dict[str, str], hurry: asyncio.Event) ->
             raise
         soon = time.monotonic() - started < TOO_SOON_SECONDS
         if code == WRONG_USE or (code >= 0 and soon):
-            raise Ended(f"The {part.name} cannot work (exit code {code}); see above.")
-        print(f"The {part.name} is gone (exit code {code}); it is started again.", flush=True)
+            raise PartFailed(f"The {part.name} cannot work (exit code {code}); see above.")
+        print(f"The {part.name} died (exit code {code}) and is restarted.", flush=True)
         await asyncio.sleep(AGAIN_SECONDS)
 
 
 async def _end(process: asyncio.subprocess.Process, hurry: asyncio.Event) -> None:
-    """Ask once, and it may finish what it does; ask again in a hurry; then do not ask."""
+    """Terminate it and let it finish its work; in a hurry terminate it again; then kill it."""
     gone = asyncio.ensure_future(process.wait())
     hurried = asyncio.ensure_future(hurry.wait())
-    # It may be gone already, and nobody has noticed yet.
+    # The process may have exited already.
     with contextlib.suppress(ProcessLookupError):
         process.terminate()
         limit = END_SECONDS
@@ -75,19 +75,19 @@ async def _end(process: asyncio.subprocess.Process, hurry: asyncio.Event) -> Non
 
 
 async def ready(part: Part) -> None:
-    """Return when it takes connections."""
+    """Wait until it accepts connections."""
     try:
         async with asyncio.timeout(READY_SECONDS):
             while True:
                 try:
                     _, writer = await asyncio.open_connection(HOST, part.port)
                 except OSError:
-                    await asyncio.sleep(LOOK_SECONDS)
+                    await asyncio.sleep(POLL_SECONDS)
                 else:
                     writer.close()
                     return
     except TimeoutError:
-        raise Ended(f"The {part.name} did not answer within {READY_SECONDS:g} s.") from None
+        raise PartFailed(f"The {part.name} did not answer within {READY_SECONDS:g} s.") from None
 
 
 def is_free(port: int) -> bool:

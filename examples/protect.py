@@ -1,6 +1,6 @@
-"""Around a whole app: what it did not foresee is answered, and browsers know what its pages may do.
+"""Middleware: answers unexpected errors, and adds a content security policy to pages.
 
-Plain ASGI, and not a decorator's middleware: that would hold on to live streams.
+It is plain ASGI, because the usual middleware classes would buffer live streams.
 """
 
 import logging
@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-# Where the apps mount Penstock, which has headers of its own.
+# The path at which the apps mount Penstock, which sets its own headers.
 PENSTOCK = "/penstock"
 _POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self';"
@@ -22,12 +22,12 @@ def is_penstocks(path: str) -> bool:
 
 
 class Protect:
-    """What to do with a page, and with an error that nobody expected.
+    """Adds headers to pages and answers unexpected errors.
 
-    sorry      the answer then
-    images     where pictures may come from
-    referrer   who is told where somebody came from
-    is_theirs  whether a path is not the app's own
+    sorry      makes the answer to an unexpected error
+    images     the sources of pictures
+    referrer   the referrer policy
+    is_theirs  whether a path does not belong to the app itself
     """
 
     def __init__(
@@ -66,7 +66,7 @@ class Protect:
         try:
             await self._app(scope, receive, send_protected)
         except Exception as error:
-            # Where, and never what: the words of a database error may quote somebody's text.
+            # The line but never the message: a database error may quote people's texts.
             frame = traceback.extract_tb(error.__traceback__)[-1]
             self._log.error("%s at %s:%s", type(error).__name__, frame.filename, frame.lineno)
             if begun:

@@ -1,1 +1,1 @@
-"""The five systems on one page: what `penstock dev` shows where no app is given."""
+"""The demo of `penstock dev` without an app: the five example systems on one page."""

@@ -1,4 +1,4 @@
-"""The demo's processes: started, again when they die, stopped on request, ended in order."""
+"""Processes of the demo: started, restarted when they die, stopped on request and in order."""
 
 import asyncio
 import contextlib
@@ -10,21 +10,20 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-# One that ends sooner than this is not started again at once; one that gives up by itself again and
-# again, ever later.
+# The least time between two starts of a process. It doubles while the process exits on its own.
 _BREATH_SECONDS, _LONGEST_BREATH_SECONDS = 1.0, 30.0
 _SOON_SECONDS = 10.0
-# What may take its time when told to end; then it is told again, and then killed.
+# The time to stop after the first SIGTERM, and after the second one; then the process is killed.
 _LEAVE_SECONDS, _HURRY_SECONDS = 3.5, 1.5
 
 
 @dataclass(frozen=True, slots=True)
 class End:
-    """Of one process."""
+    """How one process ended."""
 
     pid: int
-    code: int  # below 0: the signal that killed it
-    at: float  # by time.monotonic(): when it was told to stop, else when it ended
+    code: int  # the exit code; below 0 the signal that killed it
+    at: float  # time.monotonic() when it was asked to stop, otherwise when it exited
     was_asked: bool
 
 
@@ -32,7 +31,7 @@ OnEnd = Callable[["Child", End], None]
 
 
 class Life:
-    """A pipe that is never written to. Its end tells the children that we are gone."""
+    """A pipe that is never written to. When it closes, the children know that this process died."""
 
     def __init__(self) -> None:
         self.pipe, self._held = os.pipe()
@@ -43,10 +42,10 @@ class Life:
 
 
 class Child:
-    """One process, and the next one in its place.
+    """One process and its successors.
 
-    module   what `python -m` runs; it gets the pipe first, then `words`
-    on_end   is told of each process that has ended, but not of the last one
+    module   what `python -m` runs; its arguments are the pipe and then `words`
+    on_end   called with each process that exited, except the last one
     """
 
     def __init__(
@@ -63,14 +62,14 @@ class Child:
         self._on_end = on_end
         self._wanted = asyncio.Event()
         self._process: asyncio.subprocess.Process | None = None
-        self._ended = asyncio.Event()
-        self._ended.set()
+        self._exited = asyncio.Event()
+        self._exited.set()
         self._is_ending = False
         self._asked_at: float | None = None
 
     @property
     def pid(self) -> int | None:
-        """None: there is no such process at the moment."""
+        """The id of the process; None if there is none at the moment."""
         return self._process.pid if self._process else None
 
     @property
@@ -78,13 +77,13 @@ class Child:
         return self._wanted.is_set()
 
     async def keep_running(self, env: dict[str, str], folder: Path) -> None:
-        """Until `end`, whenever it is wanted."""
+        """Run the process until `end`, whenever it is wanted."""
         breath = _BREATH_SECONDS
         while True:
             await self._wanted.wait()
-            self._ended.clear()
+            self._exited.clear()
             started = time.monotonic()
-            # In a session of its own: Ctrl-C is for us, and we tell them, and once.
+            # In its own session: Ctrl-C reaches only this process, which signals the others once.
             self._process = await asyncio.create_subprocess_exec(
                 *self._command,
                 env=env,
@@ -95,11 +94,11 @@ class Child:
                 stdout=asyncio.subprocess.DEVNULL,
             )
             pid = self._process.pid
-            if not self.is_wanted:  # it was stopped before there was anything to be told so
+            if not self.is_wanted:  # `stop` was called before the process existed
                 self._signal(signal.SIGTERM)
             code = await self._process.wait()
             self._process = None
-            self._ended.set()
+            self._exited.set()
             if self._is_ending:
                 return
             asked_at, self._asked_at = self._asked_at, None
@@ -115,25 +114,25 @@ class Child:
         self._wanted.set()
 
     def stop(self) -> None:
-        """It ends, and is not started again until `start`."""
-        if not self._ended.is_set() and self._asked_at is None:
+        """Stop the process until `start` is called."""
+        if not self._exited.is_set() and self._asked_at is None:
             self._asked_at = time.monotonic()
         self._wanted.clear()
         self._signal(signal.SIGTERM)
 
     def kill(self) -> int | None:
-        """As a machine that loses power; the number of the process."""
+        """Kill the process, as a power failure would; return its id."""
         pid = self.pid
         self._signal(signal.SIGKILL)
         return pid
 
     async def end(self, hurry: asyncio.Event) -> None:
-        """Ask, wait, ask again, and then do not ask; in a hurry, with little patience."""
+        """Terminate it, wait, terminate it again, kill it; in a hurry, wait less."""
         self._is_ending = True
         self._wanted.clear()
         self._signal(signal.SIGTERM)
         hurried = asyncio.create_task(hurry.wait())
-        gone = asyncio.create_task(self._ended.wait())
+        gone = asyncio.create_task(self._exited.wait())
         await asyncio.wait(
             {gone, hurried}, timeout=_LEAVE_SECONDS, return_when=asyncio.FIRST_COMPLETED
         )
@@ -146,7 +145,7 @@ class Child:
         gone.cancel()
 
     def _signal(self, number: signal.Signals) -> None:
-        # It may be gone already, and nobody has noticed yet.
+        # The process may have exited already.
         if self._process is not None:
             with contextlib.suppress(ProcessLookupError):
                 self._process.send_signal(number)

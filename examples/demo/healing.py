@@ -1,4 +1,4 @@
-"""Watches what became of a process that ended, and of its jobs; what it tells is measured."""
+"""Measures how the demo recovers from a process that exited, and reports it as sentences."""
 
 import asyncio
 import time
@@ -8,48 +8,48 @@ from datetime import timedelta
 from typing import Any
 
 from demo.children import Child, End
-from demo.looks import DATABASE_UNAVAILABLE, Looks, Orphan
+from demo.readings import DATABASE_UNAVAILABLE, LostJob, Readings
 from demo.story import Line, Story
 
-LOOK_SECONDS = 0.1
+POLL_SECONDS = 0.1
 # A job that has lost several workers waits a minute before the next one gets it.
 LONGEST_SECONDS = 90.0
-# People may leave the model stopped; after a while one looks less often, and then no more.
-SELDOM_SECONDS, LONGEST_AWAY_SECONDS = 2.0, 3 * 3_600.0
-# So long after the model's return a job is expected to be at work, if any wants to.
+# People may leave the model stopped; after a while it is polled less often, and then not at all.
+SELDOM_SECONDS, LONGEST_OUTAGE_SECONDS = 2.0, 3 * 3_600.0
+# A job should run within this time after the model answers again, if any job waits.
 FIRST_SECONDS = 30.0
 
 
 class Healing:
-    """One watcher for each part. What ends again while it is away is still the same outage.
+    """One watcher for each part. A part that exits again during its outage makes no new outage.
 
-    `answers_model`, `answers_sites`: whether they take calls at this moment.
+    `answers_model`, `answers_sites`: whether they accept calls now.
     """
 
     def __init__(
         self,
         story: Story,
-        looks: Looks,
+        readings: Readings,
         *,
         answers_model: Callable[[], Awaitable[bool]],
         answers_sites: Callable[[], Awaitable[bool]],
     ) -> None:
         self._story = story
-        self._looks = looks
+        self._readings = readings
         self._answers_model = answers_model
         self._answers_sites = answers_sites
         self._watching: dict[str, asyncio.Task[None]] = {}
-        self._is_model_away = False
+        self._is_model_unavailable = False
 
-    def worker_ended(self, end: End, worker: Child) -> None:
+    def worker_exited(self, end: End, worker: Child) -> None:
         self._watch("worker", self._worker(end, worker))
 
-    def model_ended(self, end: End, model: Child) -> None:
-        if not (self._is_watched("model") and self._is_model_away):
-            self._is_model_away = True
+    def model_exited(self, end: End, model: Child) -> None:
+        if not (self._is_watched("model") and self._is_model_unavailable):
+            self._is_model_unavailable = True
             self._watch("model", self._model(end, model))
 
-    def sites_ended(self, end: End) -> None:
+    def sites_exited(self, end: End) -> None:
         if not self._is_watched("sites"):
             self._watch("sites", self._sites(end))
 
@@ -64,7 +64,7 @@ class Healing:
 
     def _watch(self, part: str, work: Coroutine[Any, Any, None]) -> None:
         async def watched() -> None:
-            # Where the database goes away as well, there is nothing more to be measured.
+            # If the database is unavailable as well, nothing can be measured.
             with suppress(*DATABASE_UNAVAILABLE):
                 await work
 
@@ -73,89 +73,89 @@ class Healing:
         self._watching[part] = asyncio.create_task(watched())
 
     async def _worker(self, end: End, worker: Child) -> None:
-        orphans = await self._looks.running()
+        lost_jobs = await self._readings.running()
         how = "killed" if end.code < 0 else "gave_up" if end.code else "left"
-        line = self._story.tell("worker_lost", pid=end.pid, how=how, owners=len(orphans))
+        line = self._story.add("worker_lost", pid=end.pid, how=how, owners=len(lost_jobs))
         try:
-            if orphans:
-                await self._orphans(line, orphans, end.at)
+            if lost_jobs:
+                await self._lost_jobs(line, lost_jobs, end.at)
             else:
                 await self._stand_by(line, worker, end.at)
         except asyncio.CancelledError:
-            # The line of its successor says what became of the jobs.
-            line.become("worker_lost_again", owned=len(orphans))
+            # The line of the next loss says what became of the jobs.
+            line.become("worker_lost_again", owned=len(lost_jobs))
             raise
 
     async def _stand_by(self, line: Line, worker: Child, began: float) -> None:
         async def stands_by() -> bool:
-            return worker.pid is not None and await self._looks.has_worker(worker.pid)
+            return worker.pid is not None and await self._readings.has_worker(worker.pid)
 
         healed = await _until(stands_by)
         key = "worker_idle_healed" if healed else "worker_idle_late"
         line.become(key, seconds=time.monotonic() - began)
 
-    async def _orphans(self, line: Line, orphans: list[Orphan], began: float) -> None:
-        line.become("worker_lost", owned=len(orphans), all_of_them=len(orphans))
+    async def _lost_jobs(self, line: Line, lost_jobs: list[LostJob], began: float) -> None:
+        line.become("worker_lost", owned=len(lost_jobs), all_of_them=len(lost_jobs))
         while True:
-            left, ended = await self._looks.without_start(orphans)
+            left, finished = await self._readings.without_attempt(lost_jobs)
             if not left:
                 break
             if time.monotonic() - began > LONGEST_SECONDS:
                 line.become("worker_late", left=left, seconds=LONGEST_SECONDS)
                 return
-            await asyncio.sleep(LOOK_SECONDS)
-        key = "worker_healed_partly" if ended else "worker_healed"
-        had = len(orphans) - ended
-        line.become(key, seconds=time.monotonic() - began, had=had, ended=ended)
+            await asyncio.sleep(POLL_SECONDS)
+        key = "worker_healed_partly" if finished else "worker_healed"
+        had = len(lost_jobs) - finished
+        line.become(key, seconds=time.monotonic() - began, had=had, ended=finished)
 
     async def _model(self, end: End, model: Child) -> None:
-        """From the press on: its doors close then, and the process ends when its work is done."""
-        now = await self._looks.clock()
+        """Measure from the click on: the ports close then, and the process exits after its work."""
+        now = await self._readings.clock()
         moment = now - timedelta(seconds=time.monotonic() - end.at)
         key = "model_stopped" if end.was_asked else "model_lost"
-        line = self._story.tell(key, pid=end.pid, waits=0, failures=0)
+        line = self._story.add(key, pid=end.pid, waits=0, failures=0)
         most = 0
         while not await self._answers_model():
-            away = time.monotonic() - end.at
-            waits = await self._looks.waiting()
+            outage = time.monotonic() - end.at
+            waits = await self._readings.waiting()
             most = max(most, waits)
-            told = {"waits": waits, "failures": await self._looks.failed_since(moment)}
-            if away > LONGEST_AWAY_SECONDS:
-                line.become("model_late", seconds=away, **told)
+            counts = {"waits": waits, "failures": await self._readings.failed_since(moment)}
+            if outage > LONGEST_OUTAGE_SECONDS:
+                line.become("model_late", seconds=outage, **counts)
                 return
             key = key if model.is_wanted else "model_stopped"
-            line.become(key, **told)
-            await asyncio.sleep(LOOK_SECONDS if away < LONGEST_SECONDS else SELDOM_SECONDS)
-        self._is_model_away = False
-        away = time.monotonic() - end.at
+            line.become(key, **counts)
+            await asyncio.sleep(POLL_SECONDS if outage < LONGEST_SECONDS else SELDOM_SECONDS)
+        self._is_model_unavailable = False
+        outage = time.monotonic() - end.at
         line.become(
             "model_back_unused",
-            seconds=away,
+            seconds=outage,
             waited=most,
-            failures=await self._looks.failed_since(moment),
+            failures=await self._readings.failed_since(moment),
         )
-        answered = await self._looks.clock()
+        answered = await self._readings.clock()
         began = time.monotonic()
-        while (first := await self._looks.started_since(answered)) is None:
+        while (first := await self._readings.started_since(answered)) is None:
             if time.monotonic() - began > FIRST_SECONDS:
                 break
-            await asyncio.sleep(LOOK_SECONDS)
-        failures = await self._looks.failed_since(moment)
+            await asyncio.sleep(POLL_SECONDS)
+        failures = await self._readings.failed_since(moment)
         line.become("model_back_unused", failures=failures)
         if first is not None:
             line.become("model_back", first=(first - answered).total_seconds())
 
     async def _sites(self, end: End) -> None:
-        line = self._story.tell("sites_lost", pid=end.pid)
+        line = self._story.add("sites_lost", pid=end.pid)
         healed = await _until(self._answers_sites)
         line.become("sites_healed" if healed else "sites_late", seconds=time.monotonic() - end.at)
 
 
 async def _until(holds: Callable[[], Awaitable[bool]]) -> bool:
-    """Whether it came to hold within the longest time; what is waited for is in another process."""
+    """Poll a condition of another process; return whether it held within LONGEST_SECONDS."""
     until = time.monotonic() + LONGEST_SECONDS
     while not await holds():
         if time.monotonic() > until:
             return False
-        await asyncio.sleep(LOOK_SECONDS)
+        await asyncio.sleep(POLL_SECONDS)
     return True

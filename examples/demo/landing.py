@@ -1,7 +1,7 @@
-"""The landing page at /demo: the five systems live, doors into them, and buttons that break things.
+"""The landing page at /demo: the five systems live, links into them, buttons that break things.
 
-For operators: whoever is signed in to the dashboard. Every button is a form of its own with the
-token of this session's pages, and works without JavaScript.
+It is for operators who are signed in to the dashboard. Every button is a form with the token of
+the session, and works without JavaScript.
 """
 
 from http import HTTPStatus
@@ -18,7 +18,7 @@ from starlette.staticfiles import StaticFiles
 from demo import words
 from demo.about import ABOUT
 from demo.children import Child
-from demo.looks import DATABASE_UNAVAILABLE, Row
+from demo.readings import DATABASE_UNAVAILABLE, Row
 from demo.stage import Stage
 from demo.systems import SYSTEMS
 from essays import session as essays
@@ -31,7 +31,7 @@ from penstock.dashboard.frame import (
     refuse_form,
     with_headers,
 )
-from penstock.dashboard.session import Session, doors, signed_in
+from penstock.dashboard.session import Session, sign_in_tokens, signed_in
 from penstock.errors import Unavailable
 from studio import session as studio
 
@@ -81,18 +81,18 @@ class Landing:
             other=next(one for one in words.LANGUAGES if one != language),
             systems=[(one.key, ABOUT[language][one.key]) for one in SYSTEMS],
             now=await self._now(language),
-            form_token=doors(request).form_tokens(session.nonce)[0],
+            form_token=sign_in_tokens(request).form_tokens(session.nonce)[0],
         )
         return HTMLResponse(text)
 
     async def now(self, request: Request) -> Response:
-        """What the page asks for again and again, also where nobody sits before it."""
+        """The figures that an open page polls; a poll does not count as attention."""
         if await signed_in(request) is None:
             return JSONResponse({}, HTTPStatus.UNAUTHORIZED)
         return JSONResponse(await self._now(_language(request)))
 
     async def enter(self, request: Request) -> Response:
-        """On into a system, signed in there. Cookies are for a host, whatever the port."""
+        """Redirect into a system, signed in there; cookies count for a host with all its ports."""
         if await signed_in(request) is None:
             return ask_to_sign_in(request)
         key = request.path_params["system"]
@@ -107,7 +107,7 @@ class Landing:
         return response
 
     async def order(self, request: Request) -> Response:
-        """Stop, start, kill. Back to the page; a script that asks gets how things stand."""
+        """Stop, start or kill a part; redirect to the page, or return the figures to a script."""
         session = await signed_in(request)
         if session is None:
             return ask_to_sign_in(request)
@@ -125,7 +125,7 @@ class Landing:
 
     async def _now(self, language: str) -> dict[str, Any]:
         try:
-            found = await self._stage.looks.now()
+            found = await self._stage.readings.now()
         except DATABASE_UNAVAILABLE as error:
             raise Unavailable("the database does not answer") from error
         return {
@@ -133,11 +133,11 @@ class Landing:
             "model": _part(self._stage.models, language),
             "worker": _part(self._stage.worker, language),
             "story": self._stage.story.read(language),
-            "resting": self._stage.people.is_resting,
+            "idle": self._stage.people.is_idle,
         }
 
     def _figures(self, row: Row | None, language: str) -> dict[str, Any]:
-        if row is None:  # not declared yet: the worker is on its way
+        if row is None:  # not declared yet: the worker is starting
             return {"waiting": 0, "running": 0, "done": 0, "note": "", "newest": [], "job": None}
         jobs, ended, newest = row["jobs"] or {}, row["ended"] or {}, row["newest"] or []
         note = _NOTES.get(row["waiting_for"] or "")
@@ -152,7 +152,7 @@ class Landing:
         }
 
     def _watched(self, job: Row) -> dict[str, Any]:
-        """What <penstock-job> needs, and whose it is."""
+        """Return what <penstock-job> needs, and the job's kind and account."""
         return {
             "name": " · ".join(filter(None, (job["kind"], job["account"]))),
             "is_at_work": job["status"] in _AT_WORK,
@@ -162,7 +162,7 @@ class Landing:
 
 
 def _most_telling(newest: list[Row]) -> Row:
-    """One that is at work, else one that waits, else the last that ended; of each the newest."""
+    """Return the newest running job, otherwise the newest waiting one, otherwise the newest."""
     at_work = [one for one in newest if one["status"] in _AT_WORK]
     waiting = [one for one in newest if one["finished_at"] is None]
     return next(iter([*at_work, *waiting, *newest]))
@@ -186,7 +186,7 @@ def _language(request: Request) -> str:
 async def _is_ours(request: Request, session: Session) -> bool:
     form = await read_form(request)
     given = str(form.get("form_token", ""))
-    return came_from_us(request) and doors(request).fits(session.nonce, given)
+    return came_from_us(request) and sign_in_tokens(request).fits(session.nonce, given)
 
 
 _PATHS = {
@@ -199,7 +199,7 @@ _PATHS = {
 
 
 def _sign_in(key: str, response: Response) -> None:
-    """As whoever sees most there, by the system's own means."""
+    """Sign in as the user with the most rights, by the system's own function."""
     match key:
         case "marking":
             marking.sign_in(response, secure=False)

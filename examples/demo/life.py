@@ -1,16 +1,16 @@
-"""A process of the demo ends with the one that started it, whatever ended that one."""
+"""Stops a process of the demo when the process that started it has died, for whatever reason."""
 
 import os
 import signal
 import threading
 import time
 
-# What it may take to leave in good order, and then to leave at once.
+# The time between two signals: stop gracefully, stop at once, kill.
 _LEAVE_SECONDS = 5.0
 
 
 def follow(pipe: int) -> None:
-    """`pipe` is never written to: when it ends, whoever started us is gone."""
+    """Stop this process when `pipe` closes, because then its parent has died."""
     os.set_inheritable(pipe, False)
     threading.Thread(target=_wait, args=(pipe,), daemon=True).start()
 

@@ -1,9 +1,9 @@
-"""Everything that the jobs call, in one process: when it ends, all of it is away.
+"""All services that the jobs call, in one process: when it stops, all are unavailable.
 
-python -m demo.models LIFE PORT …     (those of `setting.Ports`; `penstock dev` starts it)
+python -m demo.models LIFE PORT …     (the ports of `setting.Ports`; `penstock dev` starts it)
 
-Of the feedback and the pictures: Penstock's simulated model. Of the essays: their scorer. Of the
-marks: the function, which calls back. Told to end, it marks to the end what it has begun.
+Feedback and pictures use Penstock's simulated model, essays their scorer, and marks the function
+that calls back. When the process is stopped, the function finishes the marks that it has started.
 """
 
 import asyncio
@@ -23,11 +23,11 @@ from marking.function import HOST, Control, Function, Log, Orders
 from penstock.models.simulated.model import Model
 from penstock.models.simulated.options import Options
 
-# Slow enough to be watched: a text takes about five seconds, a picture or a mark two.
+# Slow enough to watch: a text takes about five seconds, a picture or a mark two.
 LATENCY, TOKENS, TOKENS_PER_SECOND = 1.8, 80, 24.0
 SLOTS = 5
 MARK_SECONDS = 2.0
-# One mark may be under way when we are told to end, and its callback has to be taken.
+# A mark may be in progress when the process is stopped, and its callback must be delivered.
 REST_SECONDS = 4.0
 
 
@@ -54,7 +54,7 @@ async def run(model: int, control: int, essays: int, function: int, orders: int)
     marks.open()
     serving = asyncio.create_task(_score(essays, stop))
     await stop.wait()
-    # All doors at once: who knocks now hears that nobody is there.
+    # Close all ports at once, so that new calls are refused.
     marks.close()
     simulated.close()
     if scorer.state.server is not None:
@@ -65,8 +65,8 @@ async def run(model: int, control: int, essays: int, function: int, orders: int)
 
 
 async def _score(port: int, stop: asyncio.Event) -> None:
-    """The essays' scorer; where its fault `down` was ordered, it comes back after that."""
-    # Critical: that calls are broken off when it ends is what it is ended for.
+    """Serve the essays' scorer; after its fault `down`, start it again."""
+    # Critical: that calls are cut off when it stops is intended, and not worth a log line.
     config = uvicorn.Config(
         scorer.service, host=HOST, port=port, log_level="critical", timeout_graceful_shutdown=1
     )
@@ -81,7 +81,7 @@ async def _score(port: int, stop: asyncio.Event) -> None:
 
 
 def _listen(port: int, function: Function) -> None:
-    """The function's control port, open also while its door is shut."""
+    """Serve the function's control port, also while the function itself accepts no calls."""
     control = type("Control", (Control,), {"function": function})
     server = ThreadingHTTPServer((HOST, port), control)
     threading.Thread(target=server.serve_forever, daemon=True).start()

@@ -1,4 +1,4 @@
-"""The kind that `penstock dev` has itself, as it is declared where the five systems are."""
+"""The declarations of `penstock dev`'s own kind, beside those of the five systems."""
 
 from pathlib import Path
 
@@ -7,9 +7,9 @@ from penstock.client.config.toml import load
 
 
 def load_own(path: Path) -> Penstock:
-    """For accounts that nobody gave a plan: those that the studio sells would limit them all.
+    """Load the file and add a default plan: the studio's plans would limit all accounts otherwise.
 
-    Not in the file: it is also run on databases of other people, who have plans of their own.
+    The plan is not in the file, because that also runs on databases that have their own plans.
     """
     app = load(path)
     app.plan("everybody", default=True)

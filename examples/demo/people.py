@@ -1,7 +1,6 @@
-"""Made-up visitors who use the five systems as people do: over HTTP, and never in a hurry.
+"""Simulated visitors who use the five systems over HTTP, at the pace of people.
 
-They keep still where much waits already, and while nobody has pressed anything for a while: what
-nobody sees need not be made.
+They pause while many jobs wait, and while nobody has used the landing page for a while.
 """
 
 import asyncio
@@ -18,13 +17,13 @@ from uuid import uuid4
 import aiohttp
 
 from demo import texts
-from demo.looks import DATABASE_UNAVAILABLE
+from demo.readings import DATABASE_UNAVAILABLE
 from feedback.pupils import class_of_fifty
 
-# Where more waits than this, nobody adds to it.
+# With this many waiting jobs, visitors of that queue pause.
 MOST_WAITING = 12
-# So long after somebody has opened the landing page, or pressed something there, they go on. A page
-# that is open on a second screen does not count: the systems' tables would grow for days.
+# Visitors pause when nobody has opened the landing page or pressed a button on it for this long. An
+# open page does not count: the systems' tables would grow for days.
 ATTENTION_SECONDS = 7_200.0
 _CALL_SECONDS = 10.0
 _AGAIN_SECONDS = 1.0
@@ -35,11 +34,11 @@ Waiting = Callable[[str], Awaitable[int]]
 
 
 class Unwell(Exception):  # noqa: N818  # named for what happened
-    """A call was not answered as a visitor expects."""
+    """A call got an unexpected answer."""
 
 
 class Visitor(ABC):
-    """Somebody at one system. `pace`: seconds between two visits, about."""
+    """A visitor of one system; `pace`: the average seconds between two visits."""
 
     queue: str
     pace: float
@@ -51,11 +50,11 @@ class Visitor(ABC):
 
     @abstractmethod
     async def seed(self) -> None:
-        """What there is from the first start on; at the next one it is there already."""
+        """Create the first data; repeated calls change nothing."""
 
     @abstractmethod
     async def visit(self) -> None:
-        """Use it once."""
+        """Use the system once."""
 
     @asynccontextmanager
     async def _window(self, **headers: str) -> AsyncIterator["Window"]:
@@ -70,7 +69,7 @@ class Visitor(ABC):
 
 
 class Window:
-    """A browser's window, with cookies of its own."""
+    """A browser window with its own cookies."""
 
     def __init__(self, client: aiohttp.ClientSession) -> None:
         self._client = client
@@ -100,7 +99,7 @@ class Window:
 
 
 class Teacher(Visitor):
-    """Asks for the marks of one assignment, now one and now a few; the other one is yours."""
+    """Requests marks for one assignment, a few at a time; people have the other assignment."""
 
     queue, pace = "marking", 5.0
     assignment = "a2"
@@ -115,7 +114,7 @@ class Teacher(Visitor):
             answers = json.loads(await window.get(path))["answers"]
             new = [one["id"] for one in answers if one["status"] == "unmarked"]
             if not new:
-                # The next class writes the same.
+                # Start over when all answers are marked.
                 if all(one["status"] == "marked" for one in answers):
                     await window.post(f"{path}/clear")
                 return
@@ -170,17 +169,17 @@ class Pupil(Visitor):
 
     async def _hand_in(self, name: str, draft: Any, key: str) -> None:
         async with self._window(**{"X-Requested-With": "aufgaben"}) as window:
-            # Nobody who types their own name sees what a simulated pupil wrote.
+            # People who sign in with their own name must not see a simulated pupil's texts.
             await window.post("/anmelden", {"name": f"{name} (Demo)"})
             form = {"task": draft.task, "answer": draft.answer, "submission_key": key}
             await window.post("/api/abgaben", form)
 
 
 class Customer(Visitor):
-    """Orders as one of those with the larger plans. The others are yours, one has some pictures."""
+    """Orders as a customer with a large plan; the other customers are left to people."""
 
     queue, pace = "studio", 5.0
-    # The last one, whose plan has a thousand an hour, comes most of the time.
+    # The last one has a plan with a thousand submits per hour and comes most often.
     names, often = ("customer-3", "customer-4"), (1, 12)
     yours = "customer-2"
     least_credits = 12
@@ -236,16 +235,16 @@ class People:
         self._logged: set[tuple[str, type[Exception]]] = set()
 
     def notice(self) -> None:
-        """Somebody is there."""
+        """Note that a person uses the landing page."""
         self._seen_at = time.monotonic()
         self._attention.set()
 
     @property
-    def is_resting(self) -> bool:
+    def is_idle(self) -> bool:
         return time.monotonic() - self._seen_at > ATTENTION_SECONDS
 
     async def live(self) -> None:
-        """For ever, each at a pace of their own."""
+        """Let all visitors come, each at their own pace, until cancelled."""
         async with asyncio.TaskGroup() as group:
             for visitor in self._visitors:
                 group.create_task(self._come(visitor))
@@ -262,12 +261,12 @@ class People:
             await visitor.visit()
 
     async def _until_seen(self) -> None:
-        while self.is_resting:
+        while self.is_idle:
             self._attention.clear()
             await self._attention.wait()
 
     async def _managed(self, visitor: Visitor, work: Callable[[], Awaitable[None]]) -> None:
-        """A site that is being started again, or a database: they come back later."""
+        """Ignore errors of a site or database that restarts; the visitor comes again later."""
         try:
             await work()
         except (
@@ -279,10 +278,10 @@ class People:
             LookupError,
         ):
             await asyncio.sleep(_AGAIN_SECONDS)
-        except Exception as error:  # noqa: BLE001  # the others go on
-            # Once for each: they come every few seconds.
+        except Exception as error:  # noqa: BLE001  # the other visitors continue
+            # Logged once per kind of error, because visitors come every few seconds.
             odd = (visitor.queue, type(error))
             if odd not in self._logged:
                 self._logged.add(odd)
-                _log.exception("a visitor of %s stumbled, and comes again", visitor.queue)
+                _log.exception("a visitor of %s failed and comes again", visitor.queue)
             await asyncio.sleep(_AGAIN_SECONDS)

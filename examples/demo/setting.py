@@ -1,4 +1,4 @@
-"""Where everything of the demo is, and what its processes are told: one environment for all."""
+"""Addresses and settings of the demo: one environment for all its processes."""
 
 import os
 from dataclasses import dataclass
@@ -10,31 +10,31 @@ from penstock.base.settings import Settings
 from penstock.security.roots import Roots, read_roots
 
 EXAMPLES = Path(__file__).resolve().parent.parent
-# Of whoever starts the demo: it calls its own models, and no real one that is set up there.
+# Variables of the user that are dropped: the demo calls its own models, never real ones.
 _NOT_OURS = (
     "ESSAYS_", "FEEDBACK_", "STUDIO_", "MARKING_", "SCANNER_", "MODEL_", "IMAGE_", "OLLAMA_",
     "AI_SERVICE_", "AI_MARKING_", "FUNCTION_", "ENABLE_ASYNC_FEEDBACK",
 )  # fmt: skip
-# Empty counts as not set, also where a .env says something: the demo answers at its own address,
-# and a worker's name ends with the number of its process.
+# Empty counts as not set, also if a .env has a value: the demo has its own address, and the name of
+# a worker must end with its process id.
 NOT_OURS = {"PENSTOCK_PUBLIC_URL": "", "PENSTOCK_WORKER_ID": ""}
-# The names under which each system looks for what signs its cookies.
+# The variables with the secrets that sign each system's cookies.
 SECRETS = ("ESSAYS_SECRET", "FEEDBACK_SECRET", "STUDIO_SECRET", "MARKING_SECRET")
 _CODES = (
     "FEEDBACK_TEACHER_CODE", "STUDIO_OPERATOR_CODE", "MARKING_TEACHER_CODE",
     "MARKING_QUEUE_SECRET", "MARKING_FUNCTION_SECRET", "SCANNER_ADMIN_SECRET",
 )  # fmt: skip
-# How the file of `penstock dev` names the address of its model.
+# The variable for the model's address in the file of `penstock dev`.
 OWN_MODEL = "PENSTOCK_DEMO_MODEL"
-# A mark whose function died is asked for again after this, and not after ten minutes.
+# A mark whose function died is requested again after this time instead of ten minutes.
 _MARK_TIMEOUT = "30s"
-# Three minutes until the scanner's banner are eighteen seconds, and a tier takes two.
+# The scanner's banner comes after eighteen seconds instead of three minutes; a tier takes two.
 _SCANNER_TIME_SCALE, _TIER_SECONDS = "0.1", "2"
 
 
 @dataclass(frozen=True, slots=True)
 class Ports:
-    """Of the models; those of the web apps are open before anything else is."""
+    """The ports of the models; those of the web apps are opened before everything else."""
 
     model: int
     model_control: int
@@ -48,21 +48,21 @@ class Ports:
 
 
 def environment(settings: Settings, base: str, ports: Ports) -> dict[str, str]:
-    """`base`: where this machine reaches the API, and so where the function calls back."""
+    """Return the environment; `base` is the API's address, which the function calls back."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith(_NOT_OURS)}
     model, control = at(ports.model), at(ports.model_control)
     paths = (str(EXAMPLES), os.environ.get("PYTHONPATH"))
     return kept | NOT_OURS | secrets(read_roots(settings)) | {
         "PYTHONPATH": os.pathsep.join(filter(None, paths)),
-        # What they would else read in the working folder, which is another one for them.
+        # Otherwise read from the working folder, which differs between the processes.
         "PENSTOCK_HOME": str(settings.home.resolve()),
         "PENSTOCK_SECRET": ",".join(settings.secrets),
-        # That a model is away, people see on the page; whoever asks for more gets it.
+        # The page shows that a model is unavailable; an explicit log level is kept.
         "PENSTOCK_LOG_LEVEL": "error" if settings.log_level == "warning" else settings.log_level,
         "PENSTOCK_LOG_FORMAT": settings.log_format,
         "PENSTOCK_INLINE": "0",
         "PENSTOCK_PUBLIC_URL": base,
-        # All calls stay on this machine, whatever proxy there is.
+        # All calls stay on this machine, even if a proxy is set.
         "NO_PROXY": "127.0.0.1,localhost",
         "no_proxy": "127.0.0.1,localhost",
         OWN_MODEL: model,
@@ -80,12 +80,12 @@ def environment(settings: Settings, base: str, ports: Ports) -> dict[str, str]:
 
 
 def secrets(roots: Roots) -> dict[str, str]:
-    """The same at every start: who is signed in stays so."""
+    """Derive the secrets, so that sessions survive a restart."""
     return {name: roots.keys(f"demo {name}")[0].hex()[:32] for name in (*SECRETS, *_CODES)}
 
 
 def wanted_ports(first: int) -> dict[str, int]:
-    """The web apps lie behind the API, one by one."""
+    """The web apps use the ports after the API's."""
     return {one.key: first + number for number, one in enumerate(SYSTEMS, start=1)}
 
 

@@ -1,8 +1,8 @@
-"""The web apps of the five systems in one process, each at a port of its own.
+"""The web apps of the five systems in one process, each at its own port.
 
 python -m demo.sites LIFE marking=FD essays=FD …     (`penstock dev` starts it)
 
-The sockets are open already, and stay so while this is started again: who comes meanwhile waits.
+The parent process keeps the sockets open, so that requests wait while this one restarts.
 """
 
 import asyncio
@@ -18,12 +18,12 @@ import uvicorn
 
 from demo.life import follow
 
-# What is open when it is told to end may take so long.
+# The time for open requests when the process is stopped.
 LEAVE_SECONDS = 3
 
 
 class Server(uvicorn.Server):
-    """One of several in a process: signals are for all of them."""
+    """One of several servers in a process, all of which get the signals."""
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
@@ -47,7 +47,7 @@ async def serve(sockets: dict[str, socket.socket]) -> None:
 
     def stop() -> None:
         for server in servers:
-            # The second time it does not wait for anybody.
+            # At the second signal it does not wait for open requests.
             server.force_exit = server.should_exit
             server.should_exit = True
 
@@ -56,18 +56,18 @@ async def serve(sockets: dict[str, socket.socket]) -> None:
     def on_signal(_number: int, _frame: FrameType | None) -> None:
         loop.call_soon_threadsafe(stop)
 
-    # Plain handlers: each app puts one of its own around them, so that its streams end.
+    # Plain handlers, because each app wraps them with its own, which closes its streams.
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, on_signal)
     serving = [asyncio.create_task(one.serve(sockets=[sock])) for one, sock in servers.items()]
     await asyncio.wait(serving, return_when=asyncio.FIRST_COMPLETED)
     unasked = not all(server.should_exit for server in servers)
-    # One that gave up takes the others along: whoever started us starts all of them again.
+    # If one server exits, all exit: the parent process restarts all of them.
     for server in servers:
         server.should_exit = True
     await asyncio.gather(*serving)
     if unasked:
-        sys.exit("One of the demo's web apps ended by itself; its log says why.")
+        sys.exit("One of the demo's web apps stopped unexpectedly; see its log.")
 
 
 def main() -> None:

@@ -3,7 +3,7 @@
 stage = Stage(own, url, sockets)
 stage.install(api)            # the page at /demo
 async with stage.running():   # models, worker, web apps, visitors
-    …                         # the API serves; stage.told() begins the end
+    …                         # the API serves; stage.stop() stops everything
 """
 
 import asyncio
@@ -22,25 +22,25 @@ from starlette.applications import Starlette
 from demo import setting
 from demo.children import Child, End, Life
 from demo.healing import Healing
-from demo.looks import Looks
 from demo.own import load_own
 from demo.people import People
+from demo.readings import Readings
 from demo.story import Story
 from parts import HOST
 from penstock.cli.serving.serving import url_of
 
-_LOOK_SECONDS = 2.0
+_CALL_SECONDS = 2.0
 
 
 class Stage:
-    """All of it; nothing is started yet.
+    """The whole demo; nothing is started yet.
 
-    own      the file with the kind that `penstock dev` has itself
-    url      where this machine reaches the API
-    sockets  of the web apps, by their keys
+    own      the file with `penstock dev`'s own kind
+    url      the API's address on this machine
+    sockets  the sockets of the web apps, by system
     """
 
-    looks: Looks
+    readings: Readings
     people: People
 
     def __init__(self, own: Path, url: str, sockets: dict[str, socket.socket]) -> None:
@@ -66,27 +66,27 @@ class Stage:
             [f"{key}={sock.fileno()}" for key, sock in sockets.items()],
             fds=[sock.fileno() for sock in sockets.values()],
         )
-        # Our page signs people in to the systems, and so has to sign as they do.
+        # The page signs people in to the systems, so it needs their secrets.
         os.environ.update({name: self._env[name] for name in setting.SECRETS})
 
     def _child(self, name: str, words: list[str], fds: Sequence[int] = ()) -> Child:
-        return Child(f"demo.{name}", words, life=self._life, fds=fds, on_end=self._ended)
+        return Child(f"demo.{name}", words, life=self._life, fds=fds, on_end=self._exited)
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
         self._start()
         try:
-            # While the others load: it brings the database up, and the plan that is everybody's.
+            # While the others load: this starts the database and declares the default plan.
             await self.app.engine()
             self._pool = await asyncpg.create_pool(await self.app.dsn(), min_size=1, max_size=3)
-            self.looks = Looks(self._pool)
+            self.readings = Readings(self._pool)
             self._healing = Healing(
                 self.story,
-                self.looks,
+                self.readings,
                 answers_model=self.answers_model,
                 answers_sites=self.answers_sites,
             )
-            self.people = People(self.urls, self._env, self.looks.waiting)
+            self.people = People(self.urls, self._env, self.readings.waiting)
             self._visiting = asyncio.create_task(self.people.live())
             yield
         finally:
@@ -98,29 +98,29 @@ class Stage:
             child.start()
             work = child.keep_running(self._env, setting.EXAMPLES)
             self._tasks.append(asyncio.create_task(work))
-        self.story.tell("begun")
+        self.story.add("begun")
 
     async def _leave(self) -> None:
-        """Also where nobody has told us: the API may have ended by itself."""
+        """Stop everything, also if the API has exited without a signal."""
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self._hurry.set)
         if self._ending is None:
-            self.told()
+            self.stop()
         assert self._ending is not None
         await self._ending
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.remove_signal_handler(number)
 
-    def told(self) -> None:
-        """Told to end; told again, to end at once."""
+    def stop(self) -> None:
+        """Stop gracefully; at the second call, stop at once."""
         if self._ending is None:
             self._ending = asyncio.get_running_loop().create_task(self._end())
         else:
             self._hurry.set()
 
     async def _end(self) -> None:
-        """The models last: what runs may finish. We go first; the database ends with the others."""
+        """Stop the own tasks first, and the models last, so that running jobs can finish."""
         if self._visiting is not None:
             self._visiting.cancel()
         if self._healing is not None:
@@ -133,26 +133,26 @@ class Stage:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
-    def _ended(self, child: Child, end: End) -> None:
-        """Before there is anything to be healed, it is started again and that is all."""
+    def _exited(self, child: Child, end: End) -> None:
+        """Report a process that exited, once the database is available."""
         if self._healing is None:
             return
         if child is self.models:
-            self._healing.model_ended(end, child)
+            self._healing.model_exited(end, child)
         elif child is self.worker:
-            self._healing.worker_ended(end, child)
+            self._healing.worker_exited(end, child)
         else:
-            self._healing.sites_ended(end)
+            self._healing.sites_exited(end)
 
     def install(self, api: Starlette) -> None:
         """The page and its buttons, as routes of the API's app."""
-        # Here: the systems' ways to sign in read the secrets when they are loaded.
+        # Imported here, because the systems read their secrets when they are imported.
         from demo.landing import routes
 
         api.router.routes.extend(routes(self))
 
     async def answers_model(self) -> bool:
-        """Whether all of it takes connections: what is shut counts as away."""
+        """Whether all services accept connections."""
         at = self._models_at
         for port in (at.model, at.essays, at.function):
             try:
@@ -163,8 +163,8 @@ class Stage:
         return True
 
     async def answers_sites(self) -> bool:
-        """By an answer: their sockets are ours, and always open."""
-        timeout = aiohttp.ClientTimeout(total=_LOOK_SECONDS)
+        """Whether all web apps answer; a connection proves nothing, as their sockets stay open."""
+        timeout = aiohttp.ClientTimeout(total=_CALL_SECONDS)
         async with aiohttp.ClientSession(timeout=timeout) as client:
             for url in self.urls.values():
                 try:

@@ -1,4 +1,4 @@
-"""What happened, in sentences, with what was measured. A line may change while it is going on."""
+"""The log of what happened, in sentences with measurements. A line changes as more is known."""
 
 from collections import deque
 from collections.abc import Sequence
@@ -19,19 +19,19 @@ class Line:
     values: dict[str, Any]
 
     def become(self, key: str, **values: Any) -> None:
-        """The same happening, of which more is known now."""
+        """Change the text of this event, of which more is known now."""
         self.key = key
         self.values |= values
 
 
 class Story:
-    """The newest lines, which everybody reads in a language of their own."""
+    """The newest lines; each reader gets them in their own language."""
 
     def __init__(self) -> None:
         self._lines: deque[Line] = deque(maxlen=MOST_LINES)
         self._number = 0
 
-    def tell(self, key: str, **values: Any) -> Line:
+    def add(self, key: str, **values: Any) -> Line:
         self._number += 1
         line = Line(self._number, datetime.now(UTC), key, values)
         self._lines.append(line)

@@ -1,4 +1,4 @@
-"""The five systems, and what the demo has to know of each."""
+"""The five systems, and what the demo must know about each."""
 
 from dataclasses import dataclass
 

@@ -1,4 +1,4 @@
-"""What the visitors write. They are made up, and so is what they say."""
+"""The texts of the simulated visitors."""
 
 from random import Random
 
@@ -47,7 +47,7 @@ KINDS = ("freestyle", "product", "tryon", "workflow")
 
 
 def essay(random: Random) -> tuple[str, str]:
-    """A task, and what somebody wrote about it."""
+    """Return a task and an essay about it."""
     if random.random() < 0.4:
         return "general-task-1", _some(random, _LETTER)
     return "task-2", _some(random, _ESSAY)
@@ -62,6 +62,6 @@ def prompt(random: Random) -> str:
 
 
 def _some(random: Random, sentences: tuple[str, ...]) -> str:
-    """A part of them, in their order: no two are quite the same."""
+    """Return a random part of the sentences in their order, so that texts differ."""
     wanted = sorted(random.sample(range(len(sentences)), random.randint(4, len(sentences))))
     return " ".join(sentences[one] for one in wanted)

@@ -1,10 +1,10 @@
-"""Every word of the landing page, in English and in German."""
+"""All texts of the landing page, in English and in German."""
 
 from typing import Any
 
 LANGUAGES = ("en", "de")
 
-# How a line of the story is to be taken.
+# The tone of each line of the log.
 TONES = {
     "worker_lost": "bad",
     "worker_lost_again": "bad",
@@ -25,83 +25,84 @@ TONES = {
 
 _STORY: dict[str, dict[str, str]] = {
     "en": {
-        "begun": "The demo began: database, models, worker and five web apps.",
+        "begun": "The demo started: database, models, worker and five web apps.",
         "worker_lost": "The worker (process {pid}) {how}. {owners}.",
-        "worker_lost_again": "The worker (process {pid}) {how}. {owned}. The next one ended, too.",
+        "worker_lost_again": "The worker (process {pid}) {how}. {owned}. The next one exited, too.",
         "worker_healed": "The worker (process {pid}) {how}. {owned}. {seconds} later a new "
         "worker had {all_of_them}.",
         "worker_healed_partly": "The worker (process {pid}) {how}. {owned}. {seconds} later a new "
-        "worker had {had}; {ended} without another start.",
+        "worker had {had}; {ended} without another attempt.",
         "worker_idle_healed": "The worker (process {pid}) {how}. It had no job. {seconds} later a "
-        "new one stood by.",
+        "new one was ready.",
         "worker_idle_late": "The worker (process {pid}) {how}. It had no job. After {seconds} no "
-        "new one stands by; the terminal may say why.",
+        "new one is ready; the terminal may show why.",
         "worker_late": "The worker (process {pid}) {how}. {owned}. After {seconds}, {left} of "
-        "them wait for their next start.",
+        "them wait for their next attempt.",
         "model_stopped": "The model was stopped. {waits} for it; {failures}.",
-        "model_lost": "The model (process {pid}) ended and is started again. {waits} for it.",
-        "model_back": "The model was away for {seconds}. {waited}; {failures}. {first} after it "
-        "answered again, a job was at work.",
-        "model_back_unused": "The model was away for {seconds}. {waited}; {failures}.",
-        "model_late": "The model has been away for {seconds}. {waits} for it; {failures}. What "
-        "comes of it is not watched any longer.",
-        "sites_lost": "The web apps (process {pid}) ended and are started again.",
-        "sites_healed": "The web apps (process {pid}) ended. {seconds} later they answered again.",
-        "sites_late": "The web apps (process {pid}) ended. After {seconds} they do not answer; the "
-        "terminal may say why.",
+        "model_lost": "The model (process {pid}) exited and is restarted. {waits} for it.",
+        "model_back": "The model was unavailable for {seconds}. {waited}; {failures}. {first} "
+        "after it answered again, a job was running.",
+        "model_back_unused": "The model was unavailable for {seconds}. {waited}; {failures}.",
+        "model_late": "The model has been unavailable for {seconds}. {waits} for it; {failures}. "
+        "The measurement ends here.",
+        "sites_lost": "The web apps (process {pid}) exited and are restarted.",
+        "sites_healed": "The web apps (process {pid}) exited. {seconds} later they answered again.",
+        "sites_late": "The web apps (process {pid}) exited. After {seconds} they do not answer; "
+        "the terminal may show why.",
     },
     "de": {
         "begun": "Die Vorführung hat begonnen: Datenbank, Modelle, Worker und fünf Web-Apps.",
         "worker_lost": "Der Worker (Prozess {pid}) {how}. {owners}.",
-        "worker_lost_again": "Der Worker (Prozess {pid}) {how}. {owned}. Auch der nächste endete.",
+        "worker_lost_again": "Der Worker (Prozess {pid}) {how}. {owned}. Auch der nächste wurde "
+        "beendet.",
         "worker_healed": "Der Worker (Prozess {pid}) {how}. {owned}. {seconds} später hatte ein "
         "neuer {all_of_them}.",
         "worker_healed_partly": "Der Worker (Prozess {pid}) {how}. {owned}. {seconds} später hatte "
-        "ein neuer {had}; {ended} ohne neuen Start.",
+        "ein neuer {had}; {ended} ohne neuen Versuch.",
         "worker_idle_healed": "Der Worker (Prozess {pid}) {how}. Er hatte keinen Auftrag. "
         "{seconds} später stand ein neuer bereit.",
         "worker_idle_late": "Der Worker (Prozess {pid}) {how}. Er hatte keinen Auftrag. Nach "
-        "{seconds} steht kein neuer bereit; vielleicht sagt das Terminal, warum.",
+        "{seconds} steht kein neuer bereit; vielleicht zeigt das Terminal, warum.",
         "worker_late": "Der Worker (Prozess {pid}) {how}. {owned}. Nach {seconds} warten {left} "
-        "davon auf den nächsten Start.",
+        "davon auf den nächsten Versuch.",
         "model_stopped": "Das Modell wurde angehalten. {waits} darauf; {failures}.",
         "model_lost": "Das Modell (Prozess {pid}) ist ausgefallen und wird neu gestartet. {waits} "
         "darauf.",
-        "model_back": "Das Modell war {seconds} weg. {waited}; {failures}. {first} nach seiner "
-        "Rückkehr lief wieder ein Auftrag.",
-        "model_back_unused": "Das Modell war {seconds} weg. {waited}; {failures}.",
-        "model_late": "Das Modell ist seit {seconds} weg. {waits} darauf; {failures}. Was daraus "
-        "wird, sieht sich niemand mehr an.",
+        "model_back": "Das Modell war {seconds} nicht erreichbar. {waited}; {failures}. {first} "
+        "nach seiner Rückkehr lief wieder ein Auftrag.",
+        "model_back_unused": "Das Modell war {seconds} nicht erreichbar. {waited}; {failures}.",
+        "model_late": "Das Modell ist seit {seconds} nicht erreichbar. {waits} darauf; "
+        "{failures}. Die Messung endet hier.",
         "sites_lost": "Die Web-Apps (Prozess {pid}) sind ausgefallen und werden neu gestartet.",
         "sites_healed": "Die Web-Apps (Prozess {pid}) sind ausgefallen. {seconds} später "
         "antworteten sie wieder.",
         "sites_late": "Die Web-Apps (Prozess {pid}) sind ausgefallen. Nach {seconds} antworten sie "
-        "nicht; vielleicht sagt das Terminal, warum.",
+        "nicht; vielleicht zeigt das Terminal, warum.",
     },
 }
 
-# How a worker ended: by a signal, with an exit code, or in good order.
+# How a worker exited: by a signal, with an exit code, or gracefully.
 _HOW: dict[str, dict[str, str]] = {
     "en": {
         "killed": "was killed",
-        "gave_up": "gave up; the terminal says why",
-        "left": "ended, as somebody had told it to",
+        "gave_up": "exited with an error; the terminal shows why",
+        "left": "stopped on request",
     },
     "de": {
         "killed": "wurde abgeschossen",
-        "gave_up": "hat aufgegeben; das Terminal sagt, warum",
-        "left": "ist gegangen, weil es ihm jemand gesagt hat",
+        "gave_up": "wurde mit einem Fehler beendet; das Terminal zeigt, warum",
+        "left": "wurde auf Anforderung beendet",
     },
 }
 
-# By number: none, one, more.
+# Texts by number: none, one, more.
 _COUNTS: dict[str, dict[str, tuple[str, str, str]]] = {
     "en": {
-        "owners": ("No job was with it", "1 job has no owner", "{n} jobs have no owner"),
+        "owners": ("It had no job", "1 job has no owner", "{n} jobs have no owner"),
         "owned": ("It had no job", "1 job had no owner", "{n} jobs had no owner"),
         "all_of_them": ("them", "it", "all of them"),
         "had": ("none of them", "1 of them", "{n} of them"),
-        "ended": ("none ended", "1 ended", "{n} ended"),
+        "ended": ("none finished", "1 finished", "{n} finished"),
         "waits": ("No job waits", "1 job waits", "{n} jobs wait"),
         "waited": ("No job had waited", "1 job had waited", "{n} jobs had waited"),
         "failures": ("none has failed", "1 has failed", "{n} have failed"),
@@ -133,35 +134,35 @@ _COUNTS: dict[str, dict[str, tuple[str, str, str]]] = {
 PAGE: dict[str, dict[str, str]] = {
     "en": {
         "title": "Penstock: five systems, live",
-        "lead": "Five web apps share one durable queue on Postgres. Visitors use them while you "
-        "look. The model is simulated; everything else is real.",
+        "lead": "Five web apps share one durable queue on Postgres. Simulated visitors use them "
+        "while you watch. The model is simulated, too; everything else is real.",
         "dashboard": "Dashboard",
         "docs": "API",
         "other": "Deutsch",
         "systems": "The systems",
         "waiting": "waiting",
         "running": "running",
-        "done": "ended in 24 h",
+        "done": "finished in 24 h",
         "newest": "Newest job",
-        "none": "No job yet.",
+        "none": "No jobs yet.",
         "open": "Open",
         "try": "Try",
         "break": "Break it",
-        "break_lead": "Nothing here is acted: processes really end. No job is lost.",
+        "break_lead": "These buttons really stop processes. No job is lost.",
         "model": "Model",
-        "model_is": "What four of the five systems call.",
+        "model_is": "Four of the five systems call it.",
         "worker": "Worker",
         "worker_is": "Runs the jobs of all five systems.",
         "stop_model": "Stop the model",
-        "start_model": "Start it again",
+        "start_model": "Start the model",
         "kill_worker": "Kill the worker",
         "on": "process {pid}",
         "off": "stopped",
         "starting": "starting",
         "story": "What happened",
-        "gone": "The demo does not answer. It was ended, or is being started again.",
-        "resting": "The visitors rest: nobody has pressed anything or opened this page for two "
-        "hours. Reload it, and they go on.",
+        "gone": "The demo does not answer. It was stopped or is restarting.",
+        "idle": "The visitors pause: nobody has used this page for two hours. Reload it, and they "
+        "continue.",
         "paused": "waits for the model",
         "no_worker": "waits for a worker",
     },
@@ -175,48 +176,47 @@ PAGE: dict[str, dict[str, str]] = {
         "systems": "Die Systeme",
         "waiting": "warten",
         "running": "laufen",
-        "done": "beendet in 24 h",
+        "done": "fertig in 24 h",
         "newest": "Neuester Auftrag",
         "none": "Noch kein Auftrag.",
         "open": "Öffnen",
         "try": "Probiere",
         "break": "Mach etwas kaputt",
-        "break_lead": "Nichts davon ist gespielt: Die Prozesse enden wirklich. Kein Auftrag geht "
-        "verloren.",
+        "break_lead": "Diese Knöpfe beenden wirklich Prozesse. Kein Auftrag geht verloren.",
         "model": "Modell",
-        "model_is": "Das rufen vier der fünf Systeme auf.",
+        "model_is": "Vier der fünf Systeme rufen es auf.",
         "worker": "Worker",
         "worker_is": "Er führt die Aufträge aller fünf Systeme aus.",
         "stop_model": "Modell anhalten",
-        "start_model": "Wieder starten",
+        "start_model": "Modell starten",
         "kill_worker": "Worker abschießen",
         "on": "Prozess {pid}",
         "off": "angehalten",
         "starting": "startet",
         "story": "Was passiert ist",
         "gone": "Die Vorführung antwortet nicht. Sie wurde beendet oder startet gerade neu.",
-        "resting": "Die Besucher ruhen: Seit zwei Stunden hat niemand etwas gedrückt oder diese "
-        "Seite geöffnet. Lade sie neu, dann geht es weiter.",
+        "idle": "Die Besucher machen Pause: Seit zwei Stunden hat niemand diese Seite benutzt. "
+        "Lade sie neu, dann geht es weiter.",
         "paused": "wartet auf das Modell",
         "no_worker": "wartet auf einen Worker",
     },
 }
 
 
-def choose(said: str | None, accepted: str) -> str:
-    """What an address asks for; else what the browser asks for first."""
-    if said in LANGUAGES:
-        return said
+def choose(wanted: str | None, accepted: str) -> str:
+    """Return the language of the address, otherwise the first one that the browser accepts."""
+    if wanted in LANGUAGES:
+        return wanted
     first = accepted.split(",", maxsplit=1)[0].strip().lower()
     return "de" if first.startswith("de") else "en"
 
 
 def sentence(language: str, key: str, values: dict[str, Any]) -> str:
-    told = {name: _said(language, name, value) for name, value in values.items()}
-    return _STORY[language][key].format(**told)
+    texts = {name: _in_words(language, name, value) for name, value in values.items()}
+    return _STORY[language][key].format(**texts)
 
 
-def _said(language: str, name: str, value: Any) -> str:
+def _in_words(language: str, name: str, value: Any) -> str:
     if name == "how":
         return _HOW[language][value]
     if name in _COUNTS[language]:

@@ -1,6 +1,6 @@
-"""One worker for all: the jobs of the five systems, and the kind that `penstock dev` has itself.
+"""One worker for the jobs of the five systems and for `penstock dev`'s own kind.
 
-python -m demo.worker LIFE     (`penstock dev` starts it, and again when it is killed)
+python -m demo.worker LIFE     (`penstock dev` starts it, and restarts it when it dies)
 """
 
 import sys
@@ -21,7 +21,7 @@ OWN = Path(penstock.cli.__file__).with_name("demo.toml")
 
 
 class Together(Penstock):
-    """Several apps to one worker. Each declares what is its own, in its own name."""
+    """Several apps in one worker. Each one declares its queues and kinds in its own name."""
 
     def __init__(self, *apps: Penstock) -> None:
         super().__init__(name="demo")

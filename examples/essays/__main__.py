@@ -1,6 +1,6 @@
-"""Everything in one go:  python examples/essays [--port 8000]
+"""Start everything:  python examples/essays [--port 8000]
 
-The model, a worker and the web app, each a process of its own; see ../launch.py.
+The model, a worker and the web app, as processes of their own; see ../launch.py.
 """
 
 import argparse
@@ -38,7 +38,7 @@ def main() -> None:
         port = launch.free_or_exit(parser, "--model-port", given.model_port)
         os.environ["AI_SERVICE_URL"] = f"http://{HOST}:{port}"
         parts.insert(0, Part("model", ("essays.model", "--port", str(port)), port))
-    # One secret for every start of the web app, or a restart would sign everybody out.
+    # One secret for all processes of the web app; otherwise a restart would sign everybody out.
     launch.common("ESSAYS_SECRET", secrets.token_hex(32))
     launch.run("essays", parts, ["Practise at {site}"])
 

@@ -36,7 +36,7 @@ penstock = server.api(jobs.app, standing=True)
 
 @asynccontextmanager
 async def lifespan(web: FastAPI) -> AsyncIterator[None]:
-    """Penstock's API begins and ends with ours; then our tables, and a pool of our own."""
+    """Start Penstock's API, create our tables, and open our own pool."""
     async with (
         server.running(penstock),
         asyncpg.create_pool(await jobs.app.dsn(), min_size=1, max_size=10) as pool,
@@ -47,7 +47,7 @@ async def lifespan(web: FastAPI) -> AsyncIterator[None]:
         yield
 
 
-# Without the pages that FastAPI makes: they would be open to everybody.
+# Without FastAPI's own pages, which would be open to everybody.
 web = FastAPI(lifespan=lifespan, docs_url=None, redoc_url=None, openapi_url=None)
 web.mount("/static", StaticFiles(directory=Path(__file__).with_name("static")))
 web.mount(PENSTOCK, penstock)
@@ -58,7 +58,7 @@ web.add_exception_handler(Wrong, answer_wrong)
 
 @web.post("/api/submission-save")
 async def submission_save(request: Request, user: session.User) -> JSONResponse:
-    """Check, store, queue, and answer: the model has not been asked yet."""
+    """Check, store and queue a submission, and answer before the model has run."""
     session.refuse_other_sites(request)
     if request.headers.get(HEADER[0]) != HEADER[1]:
         raise Wrong(None, f"Send the header {HEADER[0]}: {HEADER[1]}.", status=403)
@@ -72,7 +72,7 @@ async def submission_save(request: Request, user: session.User) -> JSONResponse:
 async def essay_status(
     request: Request, user: session.User, number: Annotated[int, Query(alias="id", ge=1)]
 ) -> JSONResponse:
-    """How far a submission of the signed-in person is."""
+    """Return the status of a submission of the signed-in person."""
     return JSONResponse({"ok": True, "submission": await _submission(request, user, number)})
 
 
@@ -81,7 +81,7 @@ async def _submission(request: Request, user: str, number: int) -> dict[str, Any
         row = await store.read(conn, user, number) if number <= BIGGEST_ID else None
     if row is None:
         raise Wrong("id", "You have no submission with this id.", status=404)
-    # To its owner alone: with what opens its job.
+    # For the owner only, with a token for the job.
     return {**opened(row), "job": jobs.watched(row)}
 
 

@@ -23,14 +23,14 @@ _KEY = re.compile(r"[A-Za-z0-9_-]{8,64}")
 
 @dataclass(frozen=True, slots=True)
 class Draft:
-    """What a person sends in, checked."""
+    """The validated input of a person."""
 
     task: str
     essay: str
     key: str
     image: Image | None
     image_of: int | None = None
-    """The submission whose image is sent again, where there is no new one."""
+    """The submission whose image is used again, if there is no new one."""
 
     @property
     def word_count(self) -> int:
@@ -38,7 +38,7 @@ class Draft:
 
 
 async def read_draft(request: Request) -> Draft:
-    """The submission in a request, or the first thing that is wrong with it."""
+    """Read the submission of a request; raise Wrong for the first problem."""
     form_of = capped(request, FORM_BYTES, Wrong("image", TOO_LARGE, status=413))
     async with form_of.form(max_files=1, max_fields=8, max_part_size=FIELD_BYTES) as form:
         task = _text(form, "task")
@@ -71,7 +71,7 @@ async def _image(form: FormData, task: str) -> Image | None:
     if not isinstance(upload, UploadFile):
         raise Wrong("image", "The image must be sent as a file.")
     if not upload.filename and not upload.size:
-        return None  # what a browser sends for a file field that was left empty
+        return None  # browsers send this for an empty file field
     if not TASKS[task].takes_image:
         raise Wrong("image", f"The image belongs to Academic Task 1; {TASKS[task].title} has none.")
     return await read_image(upload)
@@ -85,7 +85,7 @@ def _text(form: FormData, name: str) -> str:
 
 
 def capped(request: Request, limit: int, wrong: Wrong) -> Request:
-    """The same request with a body up to `limit` bytes: the parser would take in any length."""
+    """Return the request with a bounded body, because the form parser has no limit."""
     taken = 0
 
     async def take() -> Message:

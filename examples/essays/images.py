@@ -45,7 +45,7 @@ def sniff(head: bytes) -> str | None:
 
 
 async def read_image(upload: UploadFile) -> Image:
-    """Take an upload in, chunk by chunk; stop at the first byte that is wrong or too much."""
+    """Read an upload in chunks; stop at the first byte that is wrong or too much."""
     data = bytearray()
     kind = None
     while chunk := await upload.read(CHUNK_BYTES):
@@ -62,7 +62,7 @@ async def read_image(upload: UploadFile) -> Image:
 
 
 def _check(kind: str, data: bytes) -> None:
-    """Refuse what only begins like an image: without a size, or cut off before its end."""
+    """Refuse incomplete images: without a size, or cut off before their end."""
     name, size_of, has_end = _KINDS[kind]
     try:
         size = size_of(data)
@@ -98,12 +98,12 @@ def _jpeg(data: bytes) -> Size | None:
 
 
 def _has_jpeg_end(data: bytes) -> bool:
-    """After the pixels: a small picture in the header has an end of its own."""
+    """Search after the pixels: a thumbnail in the header has its own end marker."""
     return any(marker == 0xDA and data.find(b"\xff\xd9", at) > 0 for marker, at in _segments(data))
 
 
 def _segments(data: bytes) -> Iterator[tuple[int, int]]:
-    """The parts of a JPEG up to the pixels: (marker, where)."""
+    """Yield the segments of a JPEG up to the pixels: (marker, offset)."""
     at = 2
     while at + 3 < len(data) and data[at] == 0xFF:
         marker = data[at + 1]

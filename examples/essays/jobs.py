@@ -26,21 +26,21 @@ queue = app.queue(
     concurrency=8,
     # Two calls to the model, each within its own limit, and a minute for the rest.
     timeout=2 * CALL_SECONDS + 60,
-    # For answers that are wrong or late: waits of 30, 60, 90 and 120 s.
+    # For wrong or late answers: delays of 30, 60, 90 and 120 s.
     retry=Retries(attempts=5, backoff="linear", delay=os.environ.get("ESSAYS_RETRY_DELAY", "30s")),
 )
 
 
 @app.job(queue=queue, dedupe="submission_id")
 async def analyze(submission_id: int, job: Job) -> dict[str, Any]:
-    """Have an essay read and scored. The job carries its number only; the text stays at home."""
+    """Have an essay read and scored. The job contains only its id, not the text."""
     async with store.connected(await app.dsn()) as conn:
         essay = await store.load(conn, submission_id)
     if essay is None:
         raise Fail("The submission is no longer there.")
 
     async with job.stage("reading", label="Reading the essay"):
-        # Each call costs money. What has answered is kept, so a later start does not pay again.
+        # Each call costs money. Answers are kept, so a later attempt does not pay again.
         outline = await job.step("outline", _ask, job, "/read", _described(essay))
     await job.progress(1, 2)
     async with job.stage("scoring", label="Scoring the essay"):
@@ -52,13 +52,13 @@ async def analyze(submission_id: int, job: Job) -> dict[str, Any]:
 
 @analyze.on_finish
 async def store_result(job: FinishedJob, conn: asyncpg.Connection) -> None:
-    """Move our row with the job: this runs in the transaction that ends it."""
+    """Update our row in the transaction that finishes the job."""
     error = None if job.status == "succeeded" else why(job.status, job.error)
     await store.finish(conn, job.payload["submission_id"], result=job.result, error=error)
 
 
 async def submit(pool: asyncpg.Pool, user: str, draft: Draft) -> int:
-    """Store a submission, mark its task completed and queue its analysis: all three or nothing."""
+    """Store a submission, complete its task and queue its analysis in one transaction."""
     async with pool.acquire() as conn, conn.transaction():
         saved = await store.save(conn, user, draft)
         if saved.new:
@@ -69,7 +69,7 @@ async def submit(pool: asyncpg.Pool, user: str, draft: Draft) -> int:
 
 
 def watched(row: dict[str, Any]) -> dict[str, str] | None:
-    """Where the page watches the job, and what opens it; None: it has ended, our row has all."""
+    """Return the job's address and a token; None if it has finished."""
     job = row["job"]
     if job is None or job["finished_at"] is not None:
         return None
@@ -88,18 +88,18 @@ def _described(essay: store.Essay) -> dict[str, Any]:
 
 
 async def _ask(job: Job, path: str, question: dict[str, Any]) -> dict[str, Any]:
-    """One call to the model. What may pass by itself is tried again, the rest is final.
+    """Call the model; transient errors are retried, the others are final.
 
-    A model that cannot be reached is left to Penstock: it knows httpx's errors, and an outage costs
-    no attempt, however long it is.
+    Penstock handles an unavailable model: it knows httpx's errors, and an outage counts no failure,
+    however long it is.
     """
     try:
-        # Around the whole call: the client's own limit starts anew with every byte that arrives.
+        # For the whole call: the client's own limit restarts with every byte that arrives.
         async with asyncio.timeout(CALL_SECONDS), httpx.AsyncClient(timeout=CALL_SECONDS) as client:
             reply = await client.post(
                 AI_SERVICE_URL.rstrip("/") + path,
                 json=question,
-                # The same in every attempt: a model that has answered before need not work again.
+                # The same in every attempt, so that a model that has answered need not work again.
                 headers={"Idempotency-Key": job.key},
             )
     except (TimeoutError, httpx.TimeoutException):

@@ -92,7 +92,7 @@ async def _answered(path: str, question: Question, key: str, answer: dict[str, A
         case "garbage":
             return PlainTextResponse("<html>Bad gateway</html>")
         case "hang":
-            # The server has a flag for its end, and no event.
+            # The server has a flag instead of an event.
             while state.server and not state.server.should_exit:  # noqa: ASYNC110
                 await asyncio.sleep(0.1)
             return JSONResponse({"error": "going away"}, 503)
@@ -101,7 +101,7 @@ async def _answered(path: str, question: Question, key: str, answer: dict[str, A
 
 
 def _seconds(essay: str) -> float:
-    """How long both calls take together: 2 to 5 seconds, the same for the same essay."""
+    """Return the duration of both calls: 2 to 5 seconds, the same for the same essay."""
     fixed = os.environ.get("MODEL_SECONDS")
     return float(fixed) if fixed else 2 + hashlib.sha256(essay.encode()).digest()[0] / 85
 

@@ -1,4 +1,4 @@
-"""The two pages, from the files in pages/. Everything that people typed is escaped."""
+"""The two pages, from the files in pages/. All inserted values are escaped."""
 
 import json
 from html import escape

@@ -38,7 +38,7 @@ STRONG = 7.0
 
 
 def outline(essay: str, image: Mapping[str, Any] | None) -> dict[str, Any]:
-    """What a first reading sees."""
+    """Return the result of the first reading."""
     return {
         "words": len(_words(essay)),
         "sentences": len(_sentences(essay)),
@@ -48,7 +48,7 @@ def outline(essay: str, image: Mapping[str, Any] | None) -> dict[str, Any]:
 
 
 def score(task: str, essay: str, seen: Mapping[str, Any]) -> dict[str, Any]:
-    """Bands from 1 to 9 in halves, and advice on the weakest."""
+    """Return bands from 1 to 9 in halves, and advice on the weakest."""
     words = _words(essay)
     count = max(1, len(words))
     longest = count / max(1, len(_sentences(essay)))

@@ -23,12 +23,12 @@ COOKIE = "essays_session"
 LASTS_SECONDS = 7 * 86_400
 LONGEST_NAME = 60
 
-# A secret made here lasts as long as this process: after a restart people sign in again.
+# Without a configured secret, people have to sign in again after a restart.
 _SECRET = (os.environ.get("ESSAYS_SECRET") or secrets.token_hex(32)).encode()
 
 
 def check_name(name: str) -> str:
-    """The name as it is kept, or a sentence about what is wrong with it."""
+    """Return the cleaned name; raise Wrong if it is invalid."""
     name = " ".join(name.split())
     if not name:
         raise Wrong("name", "The name is empty. Type the name you want to practise under.")
@@ -51,7 +51,7 @@ def sign_in(response: Response, name: str, *, secure: bool) -> None:
 
 
 def signed_in_name(request: Request) -> str | None:
-    """The name in the cookie, if it is one of ours and not too old."""
+    """Return the name in the cookie, if it is valid and not expired."""
     text, _, signature = request.cookies.get(COOKIE, "").rpartition(".")
     if not text or not hmac.compare_digest(signature.encode(), _signature(text).encode()):
         return None
@@ -71,11 +71,11 @@ async def _required(request: Request) -> str:
 
 
 User = Annotated[str, Depends(_required)]
-"""A route's parameter of this type is the signed-in name; without one the answer is 401."""
+"""The type of a route parameter with the name; without a session the answer is 401."""
 
 
 def refuse_other_sites(request: Request) -> None:
-    """Refuse a POST that a page of another site sends along with our cookie."""
+    """Refuse a POST request that a page of another site sends with our cookie."""
     origin = request.headers.get("origin")
     if origin is not None and urlsplit(origin).netloc != request.headers.get("host"):
         raise Wrong(None, "This request came from another site and was not taken.", status=403)

@@ -1,4 +1,4 @@
-"""A submission as the page shows it: the document's four words, and a sentence for people."""
+"""The status of a submission: one of the document's four statuses, and a sentence for people."""
 
 from typing import Any
 
@@ -20,7 +20,7 @@ def shown(row: dict[str, Any]) -> dict[str, Any]:
     status, message = _state(row["status"], job)
     error = row["error_message"]
     if status == "failed" and error is None:
-        # Ended by nobody's worker, and about to be written into our row.
+        # It finished without a worker, and our row is not updated yet.
         error = why(job["status"], job["error"])
     return {
         "id": row["id"],
@@ -47,14 +47,14 @@ def opened(row: dict[str, Any]) -> dict[str, Any]:
 
 
 def why(status: str, error: dict[str, Any] | None) -> str:
-    """A sentence about an end without a result: our own, and no exception's."""
+    """Return a sentence for an outcome without a result, never the message of an exception."""
     if status == "cancelled":
         return "The analysis was stopped."
     return _words(error) or "The analysis could not be finished."
 
 
 def _words(error: dict[str, Any] | None) -> str | None:
-    """What was raised for people to read."""
+    """Return the message of an error that is public."""
     return error["message"] if error and error.get("public") else None
 
 
@@ -66,7 +66,7 @@ def _state(status: str, job: dict[str, Any]) -> tuple[str, str]:
             return "failed", "Your essay could not be analyzed."
         case _, "failed" | "cancelled":
             return "failed", "Your essay could not be analyzed."
-        case _, "scheduled" | "queued" if _is_away(job):
+        case _, "scheduled" | "queued" if _is_unavailable(job):
             return "pending", AWAY
         case _, "scheduled":
             why = _words(job.get("error")) or "It did not work the first time."
@@ -77,8 +77,8 @@ def _state(status: str, job: dict[str, Any]) -> tuple[str, str]:
             return "processing", STAGES.get(job.get("stage") or "", "Processing your essay.")
 
 
-def _is_away(job: dict[str, Any]) -> bool:
-    """Whether it waits for a model that cannot be reached."""
+def _is_unavailable(job: dict[str, Any]) -> bool:
+    """Whether it waits for an unavailable model."""
     return job.get("waiting_for") == "circuit_open" or (
         (job.get("error") or {}).get("class") == "unavailable"
     )

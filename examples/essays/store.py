@@ -19,7 +19,7 @@ from essays.images import Image
 Connection = asyncpg.Connection | asyncpg.pool.PoolConnectionProxy
 
 SCHEMA = Path(__file__).with_name("schema.sql")
-SCHEMA_LOCK = 0x455353415953  # "ESSAYS": no other program's number
+SCHEMA_LOCK = 0x455353415953  # "ESSAYS": a number of this program only
 PAST_SHOWN = 100
 
 _COLUMNS = (
@@ -31,7 +31,7 @@ _COLUMNS = (
 
 @dataclass(frozen=True, slots=True)
 class Saved:
-    """A stored submission; not `new` when the same click was stored before."""
+    """A stored submission; not `new` if the same click was stored before."""
 
     id: int
     new: bool
@@ -39,7 +39,7 @@ class Saved:
 
 @dataclass(frozen=True, slots=True)
 class Essay:
-    """What the model gets to see."""
+    """The input of the model."""
 
     task: str
     text: str
@@ -48,7 +48,7 @@ class Essay:
 
 @asynccontextmanager
 async def connected(dsn: str) -> AsyncIterator[asyncpg.Connection]:
-    """One connection for a moment: a job of seconds need not hold one while the model thinks."""
+    """A connection for a moment: a job does not hold one while the model works."""
     conn = await asyncpg.connect(dsn)
     try:
         yield conn
@@ -63,7 +63,7 @@ async def create_tables(conn: Connection) -> None:
 
 
 async def save(conn: Connection, user: str, draft: Draft) -> Saved:
-    """Store a submission, or find the one that the same click has stored already."""
+    """Store a submission, or find the one that the same click has stored."""
     image = draft.image
     number = await conn.fetchval(
         "insert into essays.writing_submissions"
@@ -122,7 +122,7 @@ async def load(conn: Connection, submission: int) -> Essay | None:
 async def finish(
     conn: Connection, submission: int, *, result: Any = None, error: str | None = None
 ) -> None:
-    """Write how it ended: with a result, or with a sentence that says why there is none."""
+    """Store the outcome: a result, or a sentence with the reason why there is none."""
     await conn.execute(
         "update essays.writing_submissions set status = $2, analysis_result = $3::text::jsonb,"
         " error_message = $4, processed_at = now() where id = $1",
@@ -134,7 +134,7 @@ async def finish(
 
 
 async def read(conn: Connection, user: str, submission: int) -> dict[str, Any] | None:
-    """A submission of this user with its live job, in one statement; somebody else's is None."""
+    """Return a submission of this user with its live job, in one statement, or None."""
     row = await conn.fetchrow(
         f"select {_COLUMNS}, s.essay, s.image_type"
         " from essays.writing_submissions s where s.id = $1 and s.user_name = $2",
@@ -145,7 +145,7 @@ async def read(conn: Connection, user: str, submission: int) -> dict[str, Any] |
 
 
 async def past(conn: Connection, user: str) -> list[dict[str, Any]]:
-    """The newest submissions of this user, with their live jobs, in one statement."""
+    """Return the newest submissions of this user with their live jobs, in one statement."""
     rows = await conn.fetch(
         f"select {_COLUMNS} from essays.writing_submissions s where s.user_name = $1"
         " order by s.id desc limit $2",

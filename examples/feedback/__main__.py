@@ -1,6 +1,6 @@
-"""Everything in one go:  python examples/feedback [--model simulated|real|URL] [--port 8010]
+"""Start everything:  python examples/feedback [--model simulated|real|URL] [--port 8010]
 
-The model, a worker and the web app, each a process of its own; see ../launch.py.
+The model, a worker and the web app are processes of their own; see ../launch.py.
 """
 
 import argparse
@@ -17,13 +17,13 @@ from parts import HOST, Part, free_port  # noqa: E402
 
 PORT = 8010
 SIMULATED, REAL = "simulated", "real"
-# About four seconds for an answer: a class of fifty waits three minutes and a half.
+# About four seconds for an answer: a class of fifty waits for three and a half minutes.
 MODEL_SECONDS = 4.0
 MODEL_TOKENS = 70
-# What `make model` fetches, and as Ollama's library calls it.
+# The model that `make model` fetches, by its name in Ollama's library.
 REAL_NAME = "smollm2:135m"
 SMALL_MODEL = FOLDER / "small_model.toml"
-# F7 of the requirements: a worker that begins afresh now and then cannot grow for ever.
+# F7 of the requirements: a worker that restarts now and then cannot grow for ever.
 RECYCLE_AFTER = "1000"
 
 
@@ -40,21 +40,21 @@ def main() -> None:
     launch.add_port(parser, "FEEDBACK_PORT", PORT)
     given = parser.parse_args()
     if given.model not in (SIMULATED, REAL) and "://" not in given.model:
-        parser.error(f"--model is {given.model!r}; it may be simulated, real, or http://…")
+        parser.error(f"--model is {given.model!r}; it must be simulated, real, or http://…")
     port = launch.free_or_exit(parser, "--port", given.port)
     model = model_parts(given.model)
     config = launch.common("FEEDBACK_CONFIG", str(FOLDER / "penstock.toml"))
     worker = ("penstock", "worker", config, "--recycle-after", RECYCLE_AFTER)
     parts = [*model, Part("worker", worker), launch.web_part("feedback.app:web", port)]
     code = launch.common("FEEDBACK_TEACHER_CODE", secrets.token_urlsafe(9))
-    # One secret for every start of the web app, or a restart would sign everybody out.
+    # One secret for all processes of the web app; otherwise a restart would sign everybody out.
     launch.common("FEEDBACK_SECRET", secrets.token_hex(32))
     greeting = ["Meine Aufgaben: {site}", f"Die Klasse:     {{site}}/klasse?code={code}"]
     launch.run("feedback", parts, greeting)
 
 
 def model_parts(model: str) -> list[Part]:
-    """The model to start; none where one runs already. Tells the others where it is."""
+    """Return the model to start, or none if it runs elsewhere; set its address for all parts."""
     if "://" in model:
         os.environ["OLLAMA_URL"] = model
         return []

@@ -1,6 +1,6 @@
-"""The web app: a page for pupils, one for their teacher, and what both ask for.
+"""The web app: a page for pupils, a page for their teacher, and the API of both.
 
-uvicorn feedback.app:web --no-access-log     (python examples/feedback starts it with all it needs)
+uvicorn feedback.app:web --no-access-log     (python examples/feedback starts it with the others)
 """
 
 import asyncio
@@ -33,13 +33,13 @@ AGAIN_SECONDS = 5.0
 
 log = logging.getLogger("uvicorn.error.feedback")
 
-# Where pages watch their jobs; and the operators' dashboard.
+# Penstock's API, with which pages watch their jobs, and the operators' dashboard.
 penstock = server.api(jobs.app)
 
 
 @asynccontextmanager
 async def lifespan(web: FastAPI) -> AsyncIterator[None]:
-    """Penstock's API begins and ends with ours; then our table, and a pool of our own."""
+    """Start Penstock's API, create our table, and open our own pool."""
     async with (
         server.running(penstock),
         asyncpg.create_pool(await jobs.app.dsn(), min_size=1, max_size=10) as pool,
@@ -59,11 +59,11 @@ async def _settling(pool: asyncpg.Pool) -> None:
         try:
             await jobs.keep_settling(pool)
         except (OSError, asyncpg.PostgresError, asyncpg.InterfaceError) as error:
-            log.warning("ends are not written down for now: %s", type(error).__name__)
+            log.warning("outcomes cannot be stored for now: %s", type(error).__name__)
             await asyncio.sleep(AGAIN_SECONDS)
 
 
-# Without the pages that FastAPI makes: they would be open to everybody.
+# Without FastAPI's own pages, which would be open to everybody.
 web = FastAPI(lifespan=lifespan, docs_url=None, redoc_url=None, openapi_url=None)
 web.mount("/static", StaticFiles(directory=Path(__file__).with_name("static")))
 web.mount(PENSTOCK, penstock)
@@ -72,7 +72,7 @@ web.add_middleware(
     style="/static/feedback.css",
     link="Zu den Aufgaben",
     title="Diese Seite gibt es nicht",
-    sentence="Vielleicht ist die Adresse vertippt, oder was hier war, ist weg.",
+    sentence="Vielleicht ist die Adresse falsch geschrieben, oder die Seite wurde entfernt.",
     lang="de",
 )
 web.add_middleware(Protect, sorry=lambda: answer(500, WENT_WRONG))
@@ -83,7 +83,7 @@ web.add_exception_handler(Wrong, answer_wrong)
 
 @web.post("/api/abgaben")
 async def hand_in(request: Request, pupil: session.Pupil) -> JSONResponse:
-    """Check, store, queue, and answer: the model has not been asked yet."""
+    """Check, store and queue a text, and answer before the model has run."""
     session.refuse_other_sites(request, script=True)
     draft = await read_draft(request)
     number = await jobs.submit(request.app.state.pool, pupil, draft)
@@ -92,7 +92,7 @@ async def hand_in(request: Request, pupil: session.Pupil) -> JSONResponse:
 
 @web.get("/api/abgaben")
 async def mine(request: Request, pupil: session.Pupil) -> JSONResponse:
-    """The pupil's newest submission for each task."""
+    """Return the pupil's newest submission for each task."""
     async with request.app.state.pool.acquire() as conn:
         rows = await store.latest(conn, pupil)
     return JSONResponse({"ok": True, "submissions": [_shown(row) for row in rows]})
@@ -112,7 +112,7 @@ async def _submission(request: Request, pupil: str, number: int) -> dict[str, An
 
 
 def _shown(row: store.Row) -> dict[str, Any]:
-    """To its owner alone: with what opens its job."""
+    """Return a submission for its owner, with a token for its job."""
     return {**shown(row), "job": jobs.watched(row)}
 
 
@@ -161,7 +161,7 @@ async def sign_out(request: Request) -> Response:
 @web.get("/klasse")
 async def class_page(request: Request, code: str = "") -> Response:
     if session.is_code(code):
-        # On to the address without the code, so that it stays in no history.
+        # Redirect to the address without the code, so that no history contains it.
         response: Response = RedirectResponse("/klasse", 303)
         session.sign_in(response, "teacher", "Lehrkraft", secure=request.url.scheme == "https")
         return response
@@ -172,7 +172,7 @@ async def class_page(request: Request, code: str = "") -> Response:
 
 @web.get("/api/klasse")
 async def class_now(request: Request, _teacher: session.Teacher) -> JSONResponse:
-    """Everybody's submissions without their texts, and how the model and the queue are."""
+    """Return all submissions without texts, and the state of the model and the queue."""
     async with request.app.state.pool.acquire() as conn:
         rows = await store.of_class(conn)
     kept = ("id", "feedback_status", "queue_position", "wait_seconds", "held_up", "retry_count")
@@ -194,7 +194,7 @@ async def class_now(request: Request, _teacher: session.Teacher) -> JSONResponse
 
 @web.post("/api/klasse/abgaben")
 async def hand_in_all(request: Request, _teacher: session.Teacher) -> JSONResponse:
-    """Fifty texts in one transaction."""
+    """Submit fifty texts in one transaction."""
     session.refuse_other_sites(request, script=True)
     if not jobs.QUEUE_ON:
         raise Wrong(None, "50 auf einmal geht nur, wenn die Warteschlange an ist.", status=409)

@@ -1,11 +1,11 @@
-"""What is refused, and the answer that says so, in the language of the page."""
+"""Refusals and their answers, in the language of the page."""
 
 from fastapi import Request
 from starlette.responses import JSONResponse
 
 
 class Wrong(Exception):  # noqa: N818  # named for what it says
-    """Something a person can put right: which field, and a sentence."""
+    """A mistake that the person can correct: the field and a message."""
 
     def __init__(self, field: str | None, sentence: str, *, status: int = 422) -> None:
         super().__init__(sentence)

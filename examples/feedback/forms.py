@@ -1,4 +1,4 @@
-"""What a pupil sends in: read within a limit, and checked field by field."""
+"""Input of pupils: read within a size limit and checked field by field."""
 
 import re
 from dataclasses import dataclass
@@ -25,7 +25,7 @@ class Draft:
 
 
 async def read_draft(request: Request) -> Draft:
-    """The text in a request, or the first thing that is wrong with it."""
+    """Read the text of a request; raise Wrong for the first problem."""
     async with capped(request, _TOO_LONG).form(max_files=0, max_fields=6) as form:
         task = _text(form, "task")
         if task not in TASKS:
@@ -36,7 +36,7 @@ async def read_draft(request: Request) -> Draft:
         if len(answer) > LONGEST_ANSWER:
             raise Wrong("answer", _TOO_LONG)
         if "\0" in answer:
-            raise Wrong("answer", "In deinem Text ist ein Zeichen, das kein Text ist.")
+            raise Wrong("answer", "Dein Text enthält ein ungültiges Zeichen.")
         key = _text(form, "submission_key")
         if not _KEY.fullmatch(key):
             raise Wrong(
@@ -54,7 +54,7 @@ def _text(form: FormData, name: str) -> str:
 
 
 def capped(request: Request, too_long: str) -> Request:
-    """The same request with a bounded body: the parser would take in any length."""
+    """Return the request with a bounded body, because the form parser has no limit."""
     taken = 0
 
     async def receive() -> Message:

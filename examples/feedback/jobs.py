@@ -1,4 +1,4 @@
-"""Handing in: the row and its job in one transaction. What the job does stands in penstock.toml."""
+"""Submits texts: the row and its job in one transaction. penstock.toml declares the job."""
 
 import asyncio
 import os
@@ -15,17 +15,17 @@ from feedback.tasks import TASKS
 from penstock.client.config.toml import load
 from protect import PENSTOCK
 
-# Ollama's own place and a model that many have; a worker has to be told the same.
+# Ollama's default address and a common model; workers need the same settings.
 os.environ["OLLAMA_URL"] = os.environ.get("OLLAMA_URL") or "http://127.0.0.1:11434"
 os.environ["OLLAMA_MODEL"] = os.environ.get("OLLAMA_MODEL") or "llama3.2"
 
 CONFIG = Path(os.environ.get("FEEDBACK_CONFIG") or Path(__file__).with_name("penstock.toml"))
 QUEUE_ON = os.environ.get("ENABLE_ASYNC_FEEDBACK", "true").lower() not in ("false", "0", "no")
-# With the queue off a submit takes as long as the model: its time-out, and its turn before that.
+# With the queue off, a submit waits for the model: for its turn, and then up to its timeout.
 ANSWER_SECONDS = 150.0
-LOOK_SECONDS = 0.1
+POLL_SECONDS = 0.1
 SETTLE_SECONDS = 2.0
-# All jobs of the class: its page hears of them by one stream.
+# The topic of all jobs of the class: its page watches them over one stream.
 TOPIC = "klasse"
 
 app = load(CONFIG)
@@ -35,9 +35,9 @@ give_feedback = app.kinds["give_feedback"]
 
 
 async def submit(pool: asyncpg.Pool, pupil: str, draft: Draft) -> int:
-    """Store a text and queue its feedback, both or nothing; the model has not been asked yet.
+    """Store a text and queue its feedback in one transaction, without waiting for the model.
 
-    With the queue off, come back when it has answered, or could not.
+    With the queue off, wait for the model's answer or failure.
     """
     async with pool.acquire() as conn, conn.transaction():
         saved = await _save(conn, pupil, draft)
@@ -47,7 +47,7 @@ async def submit(pool: asyncpg.Pool, pupil: str, draft: Draft) -> int:
 
 
 async def submit_all(pool: asyncpg.Pool, drafts: list[tuple[str, Draft]]) -> None:
-    """A whole simulated class at once, all or nothing."""
+    """Submit the texts of a whole simulated class in one transaction."""
     async with pool.acquire() as conn, conn.transaction():
         for pupil, draft in drafts:
             await _save(conn, pupil, draft, simulated=True)
@@ -66,16 +66,16 @@ async def _save(
 
 
 def watched(row: store.Row) -> dict[str, str] | None:
-    """Where a page watches the job, and what opens it; None: it has ended, and our row has all."""
+    """Return the job's address and a token; None if it has finished and our row has everything."""
     job = row["job"]
-    if job is None or status.now(row)["feedback_status"] in status.ENDED:
+    if job is None or status.now(row)["feedback_status"] in status.FINISHED:
         return None
     token = app.token(job=job["id"], ttl="1h", allow=["read", "cancel"])
     return {"src": f"{PENSTOCK}/v1/jobs/{job['id']}", "token": token}
 
 
 def watched_class() -> dict[str, str]:
-    """The same for all jobs at once; to look at only."""
+    """Return address and token of all jobs of the class, for reading only."""
     token = app.token(topic=TOPIC, ttl="1h")
     return {"src": f"{PENSTOCK}/v1/topics/{TOPIC}", "token": token}
 
@@ -87,23 +87,23 @@ async def _first_answer(pool: asyncpg.Pool, pupil: str, submission: int) -> None
             row = await store.read(conn, pupil, submission)
         if row is None or _has_answered(row):
             return
-        await asyncio.sleep(LOOK_SECONDS)
+        await asyncio.sleep(POLL_SECONDS)
 
 
 def _has_answered(row: store.Row) -> bool:
-    """Whether there is an end, or no use in waiting: the model is away, or the try has failed."""
+    """Whether the job has finished, or waiting is useless: an outage, or a failed attempt."""
     job: dict[str, Any] = row["job"] or {}
     found = status.now(row)["feedback_status"]
     tried = job.get("attempt", 0) > 0 or job.get("waiting_for") == "circuit_open"
-    return found in status.ENDED or (tried and found != "processing")
+    return found in status.FINISHED or (tried and found != "processing")
 
 
 async def keep_settling(pool: asyncpg.Pool) -> None:
-    """Write down how jobs ended, again and again: our rows outlive the queue's history."""
+    """Copy outcomes of jobs into our rows at intervals: the rows outlive the queue's history."""
     while True:
         async with pool.acquire() as conn:
             for row in await store.unsettled(conn):
                 found = status.now(row)
-                if found["feedback_status"] in status.ENDED:
+                if found["feedback_status"] in status.FINISHED:
                     await store.settle(conn, row["id"], found)
         await asyncio.sleep(SETTLE_SECONDS)

@@ -1,4 +1,4 @@
-"""The model as the teacher sees it: whether it is there, and two buttons to stop and start it."""
+"""The model for the teacher's page: whether it is available, and how to stop and start it."""
 
 import asyncio
 import os
@@ -8,18 +8,18 @@ import httpx
 
 from feedback.errors import Wrong
 
-# Of `penstock model`; a real Ollama has no such thing, and then there are no buttons.
+# The control address of `penstock model`. A real Ollama has none; then the page has no buttons.
 CONTROL_URL = os.environ.get("MODEL_CONTROL_URL") or None
-LOOK_SECONDS = 1.0
+POLL_SECONDS = 1.0
 COMMAND_SECONDS = 5.0
 
 
 async def is_there() -> bool:
-    """Whether it takes connections. Nothing is asked of it: it may be busy."""
+    """Whether it accepts connections; no request is sent, because the model may be busy."""
     parts = urlsplit(os.environ["OLLAMA_URL"])
     port = parts.port or (443 if parts.scheme == "https" else 80)
     try:
-        async with asyncio.timeout(LOOK_SECONDS):
+        async with asyncio.timeout(POLL_SECONDS):
             _, writer = await asyncio.open_connection(parts.hostname, port)
     except OSError:
         return False
@@ -35,4 +35,4 @@ async def switch(*, on: bool) -> None:
             reply = await client.post(f"{CONTROL_URL}/{'_start' if on else '_stop'}")
             reply.raise_for_status()
     except httpx.HTTPError:
-        raise Wrong(None, "Die KI nimmt gerade keine Befehle an.", status=502) from None
+        raise Wrong(None, "Die KI lässt sich gerade nicht schalten.", status=502) from None

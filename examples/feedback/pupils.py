@@ -1,4 +1,4 @@
-"""A class of fifty that hands in at once: made-up people, made-up texts of different lengths."""
+"""A simulated class of fifty: invented names, and texts of different lengths."""
 
 from random import Random
 
@@ -40,7 +40,7 @@ SENTENCES = {
 
 
 def class_of_fifty() -> list[tuple[str, Draft]]:
-    """Who hands in what; another text each time."""
+    """Return a text for each pupil, different at each call."""
     random = Random()
     drafts = []
     for pupil in NAMES.split():

@@ -1,7 +1,7 @@
-"""Who is there: a pupil's name, or the teacher, in a signed cookie.
+"""Sign-in: the name of a pupil, or the teacher, in a signed cookie.
 
-No passwords: a pupil may say any name. The teacher comes by a link with a code that the operator
-knows; pupils do not see the class. A real app puts its own sign-in here.
+There are no passwords: a pupil may enter any name. The teacher uses a link with a code that the
+operator knows; pupils do not see the class. A real app has its own sign-in here.
 """
 
 import base64
@@ -24,17 +24,17 @@ Role = Literal["pupil", "teacher"]
 COOKIES: dict[Role, str] = {"pupil": "feedback_pupil", "teacher": "feedback_teacher"}
 LASTS_SECONDS = 7 * 86_400
 LONGEST_NAME = 60
-# Only our own pages can send it: another site's would first have to ask, and is not allowed to.
+# Only our own pages can send this header: other sites need permission (CORS), which they never get.
 HEADER = ("x-requested-with", "aufgaben")
 
-# A secret made here lasts as long as this process: after a restart people sign in again.
+# Without a configured secret, people have to sign in again after a restart.
 _SECRET = (os.environ.get("FEEDBACK_SECRET") or secrets.token_hex(32)).encode()
-# Without a code nobody is the teacher.
+# Without a code nobody can sign in as the teacher.
 _CODE = os.environ.get("FEEDBACK_TEACHER_CODE") or ""
 
 
 def check_name(name: str) -> str:
-    """The name as it is kept, or a sentence about what is wrong with it."""
+    """Return the cleaned name; raise Wrong if it is invalid."""
     name = " ".join(name.split())
     if not name:
         raise Wrong("name", "Wie heißt du? Schreib deinen Namen in das Feld.")
@@ -43,8 +43,8 @@ def check_name(name: str) -> str:
     return name
 
 
-def is_code(said: str) -> bool:
-    return bool(_CODE) and hmac.compare_digest(said.encode(), _CODE.encode())
+def is_code(given: str) -> bool:
+    return bool(_CODE) and hmac.compare_digest(given.encode(), _CODE.encode())
 
 
 def sign_in(response: Response, role: Role, name: str, *, secure: bool) -> None:
@@ -61,12 +61,12 @@ def sign_in(response: Response, role: Role, name: str, *, secure: bool) -> None:
 
 
 def signed_in(request: Request, role: Role) -> str | None:
-    """The name in the cookie of this role, if it is one of ours and not too old."""
+    """Return the name in the cookie of this role, if it is valid and not expired."""
     text, _, signature = request.cookies.get(COOKIES[role], "").rpartition(".")
     if not text or not hmac.compare_digest(signature.encode(), _signature(text).encode()):
         return None
-    told, name, expires = json.loads(base64.urlsafe_b64decode(text))
-    return str(name) if told == role and expires > time.time() else None
+    kept, name, expires = json.loads(base64.urlsafe_b64decode(text))
+    return str(name) if kept == role and expires > time.time() else None
 
 
 def _signature(text: str) -> str:
@@ -88,12 +88,12 @@ async def _teacher(request: Request) -> str:
 
 
 Pupil = Annotated[str, Depends(_pupil)]
-"""A route's parameter of this type is the pupil's name; without one the answer is 401."""
+"""The type of a route parameter with the pupil's name; without a session the answer is 401."""
 Teacher = Annotated[str, Depends(_teacher)]
 
 
 def refuse_other_sites(request: Request, *, script: bool) -> None:
-    """Refuse a POST that a page of another site sends along with our cookie."""
+    """Refuse a POST request that a page of another site sends with our cookie."""
     origin = request.headers.get("origin")
     foreign = origin is not None and urlsplit(origin).netloc != request.headers.get("host")
     if foreign or (script and request.headers.get(HEADER[0]) != HEADER[1]):

@@ -1,4 +1,4 @@
-"""A submission as people see it: the document's five words, and a sentence for them.
+"""The status of a submission: one of the five statuses of the document, and a sentence for people.
 
 | job                                   | feedback_status |
 |---------------------------------------|-----------------|
@@ -21,7 +21,7 @@ OUTAGE = f"Die KI ist gerade nicht erreichbar. {SAFE}"
 PAUSED = f"Die Auswertung macht gerade Pause. {SAFE}"
 NO_WORKER = f"Die Auswertung läuft gerade noch nicht. {SAFE}"
 SWITCHED_OFF = "Die Auswertung ist gerade ausgeschaltet. Deine Abgabe ist gespeichert."
-AGAIN = "Das hat noch nicht geklappt. Wir versuchen es von selbst noch einmal."
+AGAIN = "Das hat noch nicht geklappt. Wir versuchen es automatisch noch einmal."
 WORKING = "Wird gerade ausgewertet …"
 WAITING = "Deine Abgabe ist da und wartet, bis sie dran ist."
 DONE = "Deine Rückmeldung ist da."
@@ -34,7 +34,7 @@ TOO_LONG = "Dein Text ist zu lang für die KI. Kürze ihn und gib ihn noch einma
 REFUSED = "Zu diesem Text konnte die KI nichts sagen. Sprich bitte mit deiner Lehrkraft."
 TAKEN_BACK = "Du hast die Abgabe zurückgezogen. Dein Text ist noch da: Du kannst ihn überarbeiten."
 
-ENDED = ("completed", "failed")
+FINISHED = ("completed", "failed")
 _WHY = {
     "cancelled": TAKEN_BACK,
     "input_too_long": TOO_LONG,
@@ -52,14 +52,14 @@ _HELD_UP = {
 
 
 def now(row: Row) -> Row:
-    """The row with what its job knows: all columns of the document, as they are at this moment."""
+    """Return the row with the values of its job: all columns of the document, as of now."""
     job: dict[str, Any] | None = row["job"]
-    if row["feedback_status"] in ENDED or job is None:
+    if row["feedback_status"] in FINISHED or job is None:
         return {**row, "queue_position": None}
     tried_again = [one["ended_at"] for one in job["attempts"] if one["outcome"] in _TRIED_AGAIN]
     status = _word(job)
     result = job["result"] if isinstance(job["result"], dict) else {}
-    ended = status in ENDED
+    finished = status in FINISHED
     return {
         **row,
         "feedback_status": status,
@@ -71,17 +71,17 @@ def now(row: Row) -> Row:
         "error_class": (job["error"] or {}).get("class") or "cancelled"
         if status == "failed"
         else None,
-        "finished_at": _moment(job["finished_at"]) if ended else None,
+        "finished_at": _moment(job["finished_at"]) if finished else None,
     }
 
 
 def shown(row: Row) -> dict[str, Any]:
-    """The same for a page, as JSON."""
+    """Return the same as JSON for a page."""
     found = now(row)
     job = row["job"] or {}
     status = found["feedback_status"]
     waits_for = job.get("waiting_for")
-    # During an outage nobody knows how long it takes: no promise.
+    # During an outage the ETA is unknown, so none is shown.
     held_up = status in ("pending", "retry") and (waits_for in _HELD_UP or not job)
     return {
         "id": found["id"],
@@ -140,7 +140,7 @@ def _sentence(
 
 
 def _words(so_far: str) -> str | None:
-    """What the model has said so far; where it has to speak in JSON, the text inside."""
+    """Return the output so far; if the model must answer in JSON, the text inside."""
     if not so_far.startswith("{"):
         return so_far or None
     for end in ("", "}", '"}'):

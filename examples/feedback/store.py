@@ -1,6 +1,6 @@
-"""The app's own table: every statement on it, and nothing about jobs but their ids.
+"""All statements on the app's own table, which knows only the ids of jobs.
 
-All functions take a connection, so that the caller decides what belongs into one transaction.
+All functions take a connection, so that the caller decides about transactions.
 """
 
 import json
@@ -18,7 +18,7 @@ Connection = asyncpg.Connection | asyncpg.pool.PoolConnectionProxy
 Row = dict[str, Any]
 
 SCHEMA = Path(__file__).with_name("schema.sql")
-SCHEMA_LOCK = 0x464545444241  # "FEEDBA": no other program's number
+SCHEMA_LOCK = 0x464545444241  # "FEEDBA": a number of this program only
 SETTLED_AT_ONCE = 500
 CLASS_SHOWN = 200
 
@@ -31,7 +31,7 @@ _COLUMNS = (
 
 @dataclass(frozen=True, slots=True)
 class Saved:
-    """A stored submission; not `new` when the same click was stored before."""
+    """A stored submission; not `new` if the same click was stored before."""
 
     id: int
     new: bool
@@ -44,7 +44,7 @@ async def create_tables(conn: Connection) -> None:
 
 
 async def save(conn: Connection, pupil: str, draft: Draft, *, simulated: bool = False) -> Saved:
-    """Store a submission, or find the one that the same click has stored already."""
+    """Store a submission, or find the one that the same click has stored."""
     number = await conn.fetchval(
         "insert into feedback.submission (pupil, task, submission_key, answer, simulated)"
         " values ($1, $2, $3, $4, $5) on conflict (pupil, submission_key) do nothing returning id",
@@ -69,7 +69,7 @@ async def set_job(conn: Connection, submission: int, job: UUID) -> None:
 
 
 async def latest(conn: Connection, pupil: str) -> list[Row]:
-    """The pupil's newest submission for each task, with its job."""
+    """Return the pupil's newest submission for each task, with its job."""
     return _rows(
         await conn.fetch(
             f"select {_COLUMNS}, case when s.finished_at is null"
@@ -82,7 +82,7 @@ async def latest(conn: Connection, pupil: str) -> list[Row]:
 
 
 async def read(conn: Connection, pupil: str, submission: int) -> Row | None:
-    """A submission of this pupil; somebody else's is None."""
+    """Return a submission of this pupil; None if it does not exist or belongs to somebody else."""
     found = await conn.fetch(
         f"select {_COLUMNS}, case when s.finished_at is null"
         " then feedback.read_job(s.job_id, true)::text end as job"
@@ -94,7 +94,7 @@ async def read(conn: Connection, pupil: str, submission: int) -> Row | None:
 
 
 async def of_class(conn: Connection) -> list[Row]:
-    """The newest submissions of everybody."""
+    """Return the newest submissions of all pupils."""
     return _rows(
         await conn.fetch(
             f"select {_COLUMNS}, case when s.finished_at is null"
@@ -106,7 +106,7 @@ async def of_class(conn: Connection) -> list[Row]:
 
 
 async def unsettled(conn: Connection) -> list[Row]:
-    """The oldest submissions whose end is not written down yet, with their jobs."""
+    """Return the oldest submissions without a stored outcome, with their jobs."""
     return _rows(
         await conn.fetch(
             f"select {_COLUMNS}, feedback.read_job(s.job_id, false)::text as job"
@@ -117,20 +117,20 @@ async def unsettled(conn: Connection) -> list[Row]:
     )
 
 
-async def settle(conn: Connection, submission: int, ended: Mapping[str, Any]) -> None:
-    """Write down how it ended. Jobs are kept for a week; feedback is kept here."""
+async def settle(conn: Connection, submission: int, outcome: Mapping[str, Any]) -> None:
+    """Store the outcome. Jobs are kept for a week; the feedback is kept here."""
     await conn.execute(
         "update feedback.submission set feedback_status = $2, retry_count = $3,"
         " last_retry_at = $4, processing_started_at = $5, feedback = $6, error_class = $7,"
         " finished_at = $8 where id = $1 and finished_at is null",
         submission,
-        ended["feedback_status"],
-        ended["retry_count"],
-        ended["last_retry_at"],
-        ended["processing_started_at"],
-        ended["feedback"],
-        ended["error_class"],
-        ended["finished_at"],
+        outcome["feedback_status"],
+        outcome["retry_count"],
+        outcome["last_retry_at"],
+        outcome["processing_started_at"],
+        outcome["feedback"],
+        outcome["error_class"],
+        outcome["finished_at"],
     )
 
 

@@ -1,6 +1,6 @@
-"""Everything in one go:  python examples/marking [--port 8040] [--drive worker|http]
+"""Start everything:  python examples/marking [--port 8040] [--drive worker|http]
 
-The function, a worker and the web app, each a process of its own; see ../launch.py. With
+The function, a worker and the web app, as processes of their own; see ../launch.py. With
 --drive http there is no worker: calls over HTTP do its work.
 """
 
@@ -48,7 +48,7 @@ def main() -> None:
 
 
 def function_parts() -> list[Part]:
-    """The function to start; none where one runs already. Tells the others where it is."""
+    """The function to start; none where one runs already. Sets its address for all parts."""
     if os.environ.get("MARKING_FUNCTION_URL"):
         return []
     port, control = free_port(), free_port()
@@ -64,7 +64,7 @@ def settle(port: int, drive: str) -> str:
     os.environ["MARKING_DRIVE"] = drive
     for name in ("MARKING_QUEUE_SECRET", "MARKING_FUNCTION_SECRET"):
         launch.common(name, secrets.token_urlsafe(12))
-    # One secret for every start of the web app, or a restart would sign everybody out.
+    # One secret for all processes of the web app; otherwise a restart would sign everybody out.
     launch.common("MARKING_SECRET", secrets.token_hex(32))
     # Where the function calls back; AI_MARKING_CALLBACK_URL says otherwise, as a tunnel needs it.
     launch.common("PENSTOCK_PUBLIC_URL", f"http://{HOST}:{port}")

@@ -33,10 +33,10 @@ from penstock.security.roots import read_roots
 from protect import Protect
 
 JOBS_SHOWN = 100
-# A call that drives the queue works for 45 s, and then has to end.
+# A call that drives the queue runs jobs for at most 45 s.
 CALL_SECONDS = 90
 API = "/api/"
-# What is served here. All else is Penstock's, with headers of its own.
+# Paths of this app. All others are Penstock's, which has its own headers.
 HOME = "/"
 OURS = (API, "/results", "/sign-in", "/ai-queue", "/assets/")
 # Below these the operators' dashboard has pages of its own for what is gone.
@@ -49,7 +49,7 @@ penstock = server.api(jobs.app, standing=True)
 
 @asynccontextmanager
 async def lifespan(web: FastAPI) -> AsyncIterator[None]:
-    """Penstock's API begins and ends with ours; then our table, and the answers of the class."""
+    """Start Penstock's API, create our table, and store the answers of the class."""
     async with (
         server.running(penstock),
         asyncpg.create_pool(await jobs.app.dsn(), min_size=1, max_size=10) as pool,
@@ -61,9 +61,9 @@ async def lifespan(web: FastAPI) -> AsyncIterator[None]:
         yield
 
 
-# Without the pages that FastAPI makes: they would be open to everybody.
+# Without FastAPI's own pages, which would be open to everybody.
 web = FastAPI(lifespan=lifespan, docs_url=None, redoc_url=None, openapi_url=None)
-# Not at /static: there are Penstock's files, and its component among them.
+# Not at /static, where Penstock's files are, including its component.
 web.mount("/assets", StaticFiles(directory=Path(__file__).with_name("static")))
 
 # --- an assignment --------------------------------------------------------------------------------
@@ -71,14 +71,14 @@ web.mount("/assets", StaticFiles(directory=Path(__file__).with_name("static")))
 
 @web.get("/api/assignments/{assignment}")
 async def answers(request: Request, _teacher: session.Teacher, assignment: str) -> JSONResponse:
-    """Every answer with its mark, or how far it is."""
+    """Return all answers with their marks or statuses."""
     _find(assignment)
     return JSONResponse({"ok": True, **await _assignment(request, assignment)})
 
 
 @web.post("/api/assignments/{assignment}/mark")
 async def mark(request: Request, _teacher: session.Teacher, assignment: str) -> JSONResponse:
-    """Ask for one mark, or for all that are missing, and answer: nothing has been marked yet."""
+    """Queue one answer, or all without a mark, and respond before any is marked."""
     session.refuse_other_sites(request)
     _find(assignment)
     submission = await read_submission(request)
@@ -94,7 +94,7 @@ async def mark(request: Request, _teacher: session.Teacher, assignment: str) -> 
 
 @web.post("/api/assignments/{assignment}/correct")
 async def correct(request: Request, _teacher: session.Teacher, assignment: str) -> JSONResponse:
-    """A mark by the teacher's hand: it stays, whatever the function says later."""
+    """Store a mark by the teacher; later callbacks do not change it."""
     session.refuse_other_sites(request)
     _find(assignment)
     given = await read_correction(request)
@@ -110,7 +110,7 @@ async def correct(request: Request, _teacher: session.Teacher, assignment: str) 
 
 @web.post("/api/assignments/{assignment}/clear")
 async def clear(request: Request, _teacher: session.Teacher, assignment: str) -> JSONResponse:
-    """Forget the marks, to see it all once more."""
+    """Remove the marks, so that the demonstration can be repeated."""
     session.refuse_other_sites(request)
     _find(assignment)
     now = await _assignment(request, assignment)
@@ -123,7 +123,7 @@ async def clear(request: Request, _teacher: session.Teacher, assignment: str) ->
 
 @web.get("/api/assignments/{assignment}/live")
 async def live(_teacher: session.Teacher, assignment: str) -> JSONResponse:
-    """What the page watches, and a token that opens this one topic and its jobs, for an hour."""
+    """Return the stream's address, and a token for this topic and its jobs for an hour."""
     _find(assignment)
     token = jobs.app.token(topic=assignment, ttl="1h")
     src = f"/v1/topics/{assignment}"
@@ -147,7 +147,7 @@ def _find(assignment: str) -> None:
 
 @web.get("/api/ai-queue")
 async def queue_now(request: Request, _teacher: session.Teacher) -> JSONResponse:
-    """The jobs as a table, newest first, with totals; and how the function is."""
+    """Return the newest jobs, totals, and the state of the function."""
     engine = await jobs.app.engine()
     found = (await engine.rows.page(JobFilter(queue=jobs.QUEUE), limit=JOBS_SHOWN)).items
     status = await engine.lists.status()
@@ -225,7 +225,7 @@ async def home() -> RedirectResponse:
 async def sign_in(request: Request, code: str = "") -> Response:
     if not session.is_code(code):
         return HTMLResponse(pages.not_the_teacher(), 401)
-    # On to the address without the code, so that it stays in no history.
+    # Redirect to the address without the code, so that no history contains it.
     response = RedirectResponse("/results", 303)
     session.sign_in(response, secure=request.url.scheme == "https")
     return response
@@ -259,7 +259,7 @@ async def queue_page(request: Request) -> Response:
 
 @web.exception_handler(Wrong)
 async def answer_wrong(request: Request, error: Wrong) -> Response:
-    """To a script as JSON, to a person on a page."""
+    """Answer scripts with JSON and people with a page."""
     if request.url.path.startswith(API):
         return answer(error.status, error.sentence, error.field)
     return HTMLResponse(pages.not_there(error.sentence), error.status)
@@ -272,7 +272,7 @@ async def answer_refused(_request: Request, error: Refused) -> JSONResponse:
 
 @web.exception_handler(RequestValidationError)
 async def answer_invalid(_request: Request, error: RequestValidationError) -> JSONResponse:
-    # The only things that are checked there are ids in addresses: what is no id, nobody has.
+    # Only ids in addresses are validated there: an invalid id is an unknown one.
     return answer(404, "There is no such thing here.", str(error.errors()[0]["loc"][-1]))
 
 
@@ -292,5 +292,5 @@ def is_dashboards(path: str) -> bool:
 
 web.add_middleware(Missing, style="/assets/marking.css", link="To the results", keeps=is_dashboards)
 web.add_middleware(Protect, sorry=lambda: answer(500, WENT_WRONG), is_theirs=is_penstocks)
-# The last: what is none of ours is Penstock's. Functions call back to /v1/callbacks.
+# Last: all other paths are Penstock's. Functions call back to /v1/callbacks.
 web.mount("", penstock)

@@ -1,4 +1,4 @@
-"""What the class was asked, what a good answer has in it, and the thirty answers."""
+"""The questions, the points of good answers, and the thirty answers of the class."""
 
 from dataclasses import dataclass
 from random import Random
@@ -12,7 +12,7 @@ Omar Pia Quinn Rosa Sami Tess Uri Vera Wanda Zeno
 
 @dataclass(frozen=True, slots=True)
 class Criterion:
-    """One point of the mark: an answer that has one of the words has it."""
+    """One point of a mark; an answer that contains one of the words gets it."""
 
     name: str
     words: tuple[str, ...]
@@ -29,7 +29,7 @@ class Assignment:
 
     @property
     def told(self) -> list[dict[str, object]]:
-        """As the function is told of it."""
+        """Return the point as the function gets it."""
         return [{"name": one.name, "words": list(one.words)} for one in self.criteria]
 
 
@@ -118,7 +118,7 @@ ASSIGNMENTS = {
 
 
 def answers(key: str) -> list[Answer]:
-    """Of the whole class; the same at every start."""
+    """Return the answers of the whole class, the same at every start."""
     asked = ASSIGNMENTS[key]
     random = Random(key)
     found = []

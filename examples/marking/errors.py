@@ -4,7 +4,7 @@ from starlette.responses import JSONResponse
 
 
 class Wrong(Exception):  # noqa: N818  # named for what it says
-    """Something a person can put right: which field, and a sentence."""
+    """A mistake that the person can correct: the field and a message."""
 
     def __init__(self, field: str | None, sentence: str, *, status: int = 422) -> None:
         super().__init__(sentence)

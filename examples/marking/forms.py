@@ -1,4 +1,4 @@
-"""What the pages send, read within a limit."""
+"""Input of the pages, read within a size limit."""
 
 import json
 from typing import Any
@@ -15,13 +15,13 @@ CORRECTION_BYTES = 16 * 1024
 
 
 async def read_submission(request: Request) -> UUID | None:
-    """The answer that shall be marked; without one, all of them."""
+    """Read the id of the answer to mark; None for all answers."""
     said = (await _read_fields(request, ("submission_id",))).get("submission_id")
     return None if said is None else _id(said)
 
 
 async def read_correction(request: Request) -> Correction:
-    """A mark by hand: which answer, how many points, and what to say to the pupil."""
+    """Read a mark by hand: the answer, the points and the feedback."""
     fields = await _read_fields(request, ("submission_id", "score", "feedback"), CORRECTION_BYTES)
     score, feedback = fields.get("score"), fields.get("feedback", "")
     if type(score) is not int or score < 0:
@@ -42,7 +42,7 @@ def _id(said: Any) -> UUID:
 async def _read_fields(
     request: Request, known: tuple[str, ...], most: int = BODY_BYTES
 ) -> dict[str, Any]:
-    """The JSON object of a request that has no other fields than these."""
+    """Read the JSON object of a request; refuse unknown fields."""
     body = bytearray()
     async for part in request.stream():
         body += part

@@ -32,7 +32,7 @@ SECONDS = 2.0
 NO_SENSE = "The model could not make sense of this answer."
 CALLBACK_SECONDS = 10.0
 LOOPBACK = ("localhost", "127.0.0.1", "::1")
-# What may be ordered, each as what.
+# The orders and their types.
 ORDERS: dict[str, type] = {
     "seconds": float,
     "repeat": int,
@@ -41,7 +41,7 @@ ORDERS: dict[str, type] = {
     "odd": int,
     "silent": int,
 }
-# Between tries to call back, as long as the result is wanted.
+# The delay between tries to call back while the job waits for the result.
 AGAIN_SECONDS = (0.2, 0.5, 1.0, 2.0)
 
 
@@ -60,19 +60,19 @@ class Log:
 
 
 class Orders:
-    """What the control port has asked for."""
+    """The orders of the control port."""
 
     def __init__(self, seconds: float) -> None:
         self.seconds = seconds
         self.repeat = 1  # how often each callback is sent
-        self.fail = 0  # so many of the next ones fail
-        self.retryable = False  # whether it says that another try may help
-        self.odd = 0  # so many of the next ones send what is no mark
-        self.silent = 0  # so many of the next ones never call back
+        self.fail = 0  # this many of the next marks fail
+        self.retryable = False  # whether such a failure is reported as retryable
+        self.odd = 0  # this many of the next marks are invalid
+        self.silent = 0  # this many of the next marks never call back
         self._lock = threading.Lock()
 
     def take(self, name: str) -> bool:
-        """Whether this one is among those that were asked for."""
+        """Whether the order applies to the next mark; counts it down."""
         with self._lock:
             left: int = getattr(self, name)
             setattr(self, name, max(0, left - 1))
@@ -80,7 +80,7 @@ class Orders:
 
 
 class Marking:
-    """The work itself."""
+    """The function: accepts answers, marks them and calls back."""
 
     def __init__(self, orders: Orders, log: Log) -> None:
         self._orders = orders
@@ -90,7 +90,7 @@ class Marking:
         self._at_work: set[threading.Thread] = set()
 
     def accept(self, message: str, work: dict[str, Any]) -> None:
-        """Begin in a thread of its own; the same message once more changes nothing."""
+        """Start a mark in its own thread; a repeated message changes nothing."""
         with self._lock:
             if message in self._seen:
                 return
@@ -102,7 +102,7 @@ class Marking:
             thread.start()
 
     def rest(self, seconds: float) -> None:
-        """Come back when all that has begun is told, or after so long."""
+        """Wait until all started marks are reported, or until the time is over."""
         until = time.monotonic() + seconds
         with self._lock:
             at_work = self._at_work
@@ -135,7 +135,7 @@ class Marking:
         return {"status": "succeeded", "result": marker.mark(payload)}
 
     def _call_back(self, url: str, item: dict[str, Any], until: float) -> None:
-        """Until it is taken, or refused, or nobody wants it any more. One result, in an array."""
+        """Call back until the result is accepted, refused or expired. One result, in an array."""
         headers = {"Content-Type": "application/json"}
         request = urllib.request.Request(url, json.dumps([item]).encode(), headers)  # noqa: S310
         tries = 0
@@ -148,7 +148,7 @@ class Marking:
                     self._log.write("refused", job=item["job_id"], status=refused.code)
                     return
             except (OSError, ValueError, KeyError):
-                pass  # gone for a moment: it is started again, or the line is bad
+                pass  # the app restarts, or the network failed; try again
             else:
                 self._log.write("told", job=item["job_id"], outcome=told["outcome"])
                 return
@@ -157,7 +157,7 @@ class Marking:
 
 
 class Door(BaseHTTPRequestHandler):
-    """Where work is handed in. What is not signed by those we work for is refused."""
+    """The port for answers to mark; calls without a valid signature are refused."""
 
     marking: Marking
     secret: str
@@ -176,7 +176,7 @@ class Door(BaseHTTPRequestHandler):
             _answer(self, 202, {"accepted": work["job_id"]})
 
     def log_message(self, *_: Any) -> None:
-        """Nothing: what is handed in is somebody's homework."""
+        """Log nothing: the requests contain pupils' texts."""
 
 
 class Control(BaseHTTPRequestHandler):
@@ -216,7 +216,7 @@ class Control(BaseHTTPRequestHandler):
 
 
 class Function:
-    """The door, which can be shut; what is inside goes on."""
+    """A server whose port can be closed while its requests continue."""
 
     def __init__(self, port: int, secret: str, orders: Orders, log: Log) -> None:
         self.orders = orders
@@ -245,7 +245,7 @@ class Function:
                 self._server = None
 
     def rest(self, seconds: float) -> None:
-        """Wait for what is inside."""
+        """Wait for running requests."""
         self._marking.rest(seconds)
 
 

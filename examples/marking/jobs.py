@@ -18,10 +18,10 @@ from penstock import FinishedJob
 from penstock.client.config.toml import load
 
 QUEUE = "marking"
-# A worker stands by, unless it is said that calls over HTTP drive the queue.
+# Workers run the jobs, unless HTTP calls drive the queue.
 os.environ["MARKING_DRIVE"] = os.environ.get("MARKING_DRIVE") or "worker"
 os.environ["MARKING_TIMEOUT"] = os.environ.get("MARKING_TIMEOUT") or "10m"
-# The document's own name for where results are sent.
+# The document's name for the address of callbacks.
 if os.environ.get("AI_MARKING_CALLBACK_URL"):
     os.environ["PENSTOCK_PUBLIC_URL"] = os.environ["AI_MARKING_CALLBACK_URL"]
 
@@ -33,7 +33,7 @@ mark = app.kinds["mark"]
 
 @mark.on_finish
 async def write_mark(job: FinishedJob, conn: asyncpg.Connection) -> None:
-    """Told of each end once: the note that it is due goes in the same transaction as the mark."""
+    """Runs once per finished job: one transaction writes the mark and removes the note."""
     found = mark_of(job.result) if job.status == "succeeded" else None
     if found is not None:
         await store.write_mark(conn, UUID(job.payload["submission_id"]), found, job.finished_at)
@@ -66,7 +66,7 @@ async def ask_for_marks(
 
 
 async def retry(pool: asyncpg.Pool, job_id: UUID) -> UUID:
-    """Ask again for what failed; the id of the new job. A second click finds that one."""
+    """Submit a failed job again; return the id of the new job, also at a second click."""
     engine = await app.engine()
     async with pool.acquire() as conn, conn.transaction():
         submission = await store.hold_submission_of(conn, job_id)

@@ -1,4 +1,4 @@
-"""A mark, as the function sends it."""
+"""Marks of the function."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -17,7 +17,7 @@ class Mark:
 
 @dataclass(frozen=True, slots=True)
 class Correction:
-    """A mark, as the teacher gives it."""
+    """Validate a mark of the teacher."""
 
     submission: UUID
     score: int
@@ -25,7 +25,7 @@ class Correction:
 
 
 def mark_of(result: Any) -> Mark | None:
-    """The mark in a result; None where there is none: what comes from elsewhere may be anything."""
+    """Return the mark in a result; None if it is invalid, as outside results can be anything."""
     if not isinstance(result, dict):
         return None
     score, out_of, feedback = (result.get(name) for name in ("score", "out_of", "feedback"))

@@ -21,12 +21,12 @@ from marking.errors import Wrong
 COOKIE = "marking_teacher"
 TEACHER = "teacher"
 LASTS_SECONDS = 7 * 86_400
-# Only our own pages can send it: another site's would first have to ask, and is not allowed to.
+# Only our own pages can send this header: other sites need permission (CORS), which they never get.
 HEADER = ("x-requested-with", "marking")
 
-# A secret made here lasts as long as this process: after a restart people sign in again.
+# Without a configured secret, people have to sign in again after a restart.
 _SECRET = (os.environ.get("MARKING_SECRET") or secrets.token_hex(32)).encode()
-# Without a code nobody is the teacher, and without this secret nobody drives the queue.
+# Without the code nobody is the teacher; without the secret nobody drives the queue.
 _CODE = os.environ.get("MARKING_TEACHER_CODE") or ""
 _QUEUE_SECRET = os.environ.get("MARKING_QUEUE_SECRET") or ""
 
@@ -49,7 +49,7 @@ def sign_in(response: Response, *, secure: bool) -> None:
 
 
 def is_signed_in(request: Request) -> bool:
-    """Whether the cookie is one of ours, and not too old."""
+    """Whether the cookie is valid and not expired."""
     text, _, signature = request.cookies.get(COOKIE, "").rpartition(".")
     if not text or not hmac.compare_digest(signature.encode(), _signature(text).encode()):
         return False
@@ -83,7 +83,7 @@ Driver = Annotated[str, Depends(_driver)]
 
 
 def refuse_other_sites(request: Request) -> None:
-    """Refuse a POST that a page of another site sends along with our cookie."""
+    """Refuse a POST request that a page of another site sends with our cookie."""
     origin = request.headers.get("origin")
     foreign = origin is not None and urlsplit(origin).netloc != request.headers.get("host")
     if foreign or request.headers.get(HEADER[0]) != HEADER[1]:

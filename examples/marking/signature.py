@@ -1,4 +1,4 @@
-"""Who calls: the signature of Standard Webhooks, as any language can check it in a few lines."""
+"""The signature of Standard Webhooks, which any language can check in a few lines."""
 
 import base64
 import hashlib
@@ -6,13 +6,13 @@ import hmac
 import time
 from collections.abc import Mapping
 
-# Older ones, or ones from the future, are somebody's recording.
+# Messages outside of this tolerance may be replayed.
 SPREAD_SECONDS = 300
 _PREFIX = "whsec_"
 
 
 class Forged(Exception):  # noqa: N818  # named for what it is
-    """A call that is not from those we work for; the sentence says why."""
+    """A call without a valid signature; the message says why."""
 
 
 def check(secret: str, headers: Mapping[str, str], body: bytes) -> str:
@@ -25,7 +25,7 @@ def check(secret: str, headers: Mapping[str, str], body: bytes) -> str:
         raise Forged("webhook-timestamp is not of now")
     content = b".".join((message.encode(), sent.encode(), body))
     right = base64.b64encode(hmac.digest(_key(secret), content, hashlib.sha256))
-    # More than one while the secret is exchanged, with a space between them.
+    # Several signatures, separated by spaces, during a rotation of the secret.
     for one in given.get("webhook-signature", "").split():
         version, _, signature = one.partition(",")
         if version == "v1" and hmac.compare_digest(signature.encode(), right):

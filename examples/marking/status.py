@@ -1,10 +1,10 @@
-"""An answer as the teacher sees it: one status, a sentence, and the mark.
+"""The status, message and mark of an answer, for the teacher.
 
 | its newest job                              | status   |
 |---------------------------------------------|----------|
-| there is none                               | unmarked |
-| queued, or waits to be tried again          | pending  |
-| runs, or is handed over                     | marking  |
+| none                                        | unmarked |
+| queued, or backing off                      | pending  |
+| running, or dispatched                      | marking  |
 | succeeded, and brought a mark               | marked   |
 | failed, was cancelled, or brought no mark   | failed   |
 """
@@ -58,13 +58,13 @@ _HELD_UP = {
 
 
 def shown(row: Row) -> dict[str, Any]:
-    """An answer with its mark or its newest job, for a page, as JSON."""
+    """Return an answer with its mark or its newest job, as JSON for a page."""
     job: dict[str, Any] | None = row["job"]
     mark = None
     if row["score"] is not None:
         mark = Mark(row["score"], row["out_of"], row["feedback"])
     elif job is not None and job["status"] == "succeeded":
-        # It has just ended, and its on_finish is about to be told.
+        # It has just finished, and its on_finish callback has not run yet.
         mark = mark_of(job["result"])
     status = "unmarked"
     if mark is not None:
@@ -90,14 +90,14 @@ def shown(row: Row) -> dict[str, Any]:
 
 
 def _watched(job: dict[str, Any] | None) -> dict[str, str] | None:
-    """What <penstock-job> shows. One that succeeded it does not: its mark is for the page."""
+    """Return the job for <penstock-job>; None if it succeeded, because the page shows the mark."""
     if job is None or job["status"] == "succeeded":
         return None
     return {"src": f"/v1/jobs/{job['id']}"}
 
 
 def held_up(queue: dict[str, Any]) -> str | None:
-    """Why nothing or little of the queue starts, for a teacher; None: it goes on as usual."""
+    """Return for a teacher why few or no jobs start; None if nothing is wrong."""
     circuit = queue["circuit"]
     if queue["paused"]:
         return f"{PAUSED} {queue['paused_reason'] or ''}".strip()
@@ -115,7 +115,7 @@ def held_up(queue: dict[str, Any]) -> str | None:
 
 
 def figures(throughput: list[dict[str, Any]], now: datetime) -> dict[str, Any]:
-    """Of this queue alone, whatever else its Penstock runs: what failed today, and the average."""
+    """Return today's failures and the average duration of this queue only."""
     today = now.astimezone(UTC).date()
     succeeded = [one for one in throughput if one["outcome"] == "succeeded"]
     marked = sum(one["count"] for one in succeeded)
@@ -158,6 +158,6 @@ def _why_not(job: dict[str, Any] | None) -> str:
 
 
 def sentence_of(error: dict[str, Any]) -> str:
-    """The function's own words for people, and no exception's: operators read those elsewhere."""
+    """Return the function's public message, never that of an exception: that is for operators."""
     words = error["message"] if error.get("public") else FAILED
     return WHY_NOT.get(error.get("class", ""), words)

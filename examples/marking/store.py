@@ -1,4 +1,4 @@
-"""The app's own table: every statement on it.
+"""All statements on the app's own table.
 
 All functions take a connection, so that the caller decides what belongs into one transaction.
 """
@@ -18,9 +18,9 @@ Connection = asyncpg.Connection | asyncpg.pool.PoolConnectionProxy
 Row = dict[str, Any]
 
 SCHEMA = Path(__file__).with_name("schema.sql")
-SCHEMA_LOCK = 0x4D41524B494E  # "MARKIN": no other program's number
+SCHEMA_LOCK = 0x4D41524B494E  # "MARKIN": a number of this program only
 
-# With the newest job of those that have no mark.
+# Answers without a mark come with their newest job.
 _SUBMISSIONS = """
 select s.id, s.pupil, s.answer, s.score, s.out_of, s.feedback, s.corrected_at, j.job_id,
   case when s.score is null then marking.read_job(j.job_id)::text end as job
@@ -31,7 +31,7 @@ from marking.submission s cross join lateral (
 
 
 async def create_tables(conn: Connection) -> None:
-    """And hand in what the class has written, where it is not there yet."""
+    """Create the table, and store the answers of the class if they are missing."""
     async with conn.transaction():
         await conn.execute("select pg_advisory_xact_lock($1)", SCHEMA_LOCK)
         await conn.execute(SCHEMA.read_text(encoding="utf-8"))

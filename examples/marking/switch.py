@@ -1,4 +1,4 @@
-"""The function as the demonstration sees it: whether it is there, and what it can be told."""
+"""The function for the demonstration: whether it is available, and its orders."""
 
 import asyncio
 import os
@@ -9,9 +9,9 @@ import httpx
 
 from marking.errors import Wrong
 
-# Of `marking.function`; a real one takes no such commands, and then there are no buttons.
+# The control port of `marking.function`; without one, the page has no buttons.
 CONTROL_URL = os.environ.get("MARKING_CONTROL_URL") or None
-LOOK_SECONDS = 1.0
+POLL_SECONDS = 1.0
 COMMAND_SECONDS = 5.0
 
 ORDERS: dict[str, tuple[str, dict[str, Any]]] = {
@@ -24,11 +24,11 @@ ORDERS: dict[str, tuple[str, dict[str, Any]]] = {
 
 
 async def is_there() -> bool:
-    """Whether it takes connections. Nothing is asked of it."""
+    """Whether it accepts connections; no request is sent."""
     parts = urlsplit(os.environ["MARKING_FUNCTION_URL"])
     port = parts.port or (443 if parts.scheme == "https" else 80)
     try:
-        async with asyncio.timeout(LOOK_SECONDS):
+        async with asyncio.timeout(POLL_SECONDS):
             _, writer = await asyncio.open_connection(parts.hostname, port)
     except OSError:
         return False

@@ -1,6 +1,6 @@
-"""Everything in one go:  python examples/scanner [--time-scale 0.1] [--port 8030]
+"""Start everything:  python examples/scanner [--time-scale 0.1] [--port 8030]
 
-Two workers and the web app, each a process of its own; see ../launch.py. Some scans kill their
+Two workers and the web app, as processes of their own; see ../launch.py. Some scans kill their
 worker, which is started again.
 """
 

@@ -1,4 +1,4 @@
-"""What the scanner's operator asks for, as JSON: what is stuck now, and what failed by the hour."""
+"""The operator's API of the scanner: stuck scans, and timeouts and outcomes by the hour."""
 
 import hmac
 import os
@@ -11,7 +11,7 @@ from scanner import store
 from scanner.errors import Wrong
 from scanner.status import listed
 
-# Without a secret nobody is the operator.
+# Without a secret the operator's API is closed.
 _SECRET = os.environ.get("SCANNER_ADMIN_SECRET") or ""
 
 
@@ -27,7 +27,7 @@ async def _operator(request: Request) -> None:
 
 
 Operator = Annotated[None, Depends(_operator)]
-"""A route with a parameter of this type answers 401 to everybody else."""
+"""The type of a route parameter; without the secret the answer is 401."""
 
 
 async def metrics(conn: store.Connection, queue: str, hours: int) -> dict[str, Any]:

@@ -34,7 +34,7 @@ penstock = server.api(jobs.app)
 
 @asynccontextmanager
 async def lifespan(web: FastAPI) -> AsyncIterator[None]:
-    """Penstock's API begins and ends with ours; then our table, and a pool of our own."""
+    """Start Penstock's API, create our table, and open our own pool."""
     async with (
         server.running(penstock),
         asyncpg.create_pool(await jobs.app.dsn(), min_size=1, max_size=10) as pool,
@@ -45,7 +45,7 @@ async def lifespan(web: FastAPI) -> AsyncIterator[None]:
         yield
 
 
-# Without the pages that FastAPI makes: they would be open to everybody.
+# Without FastAPI's own pages, which would be open to everybody.
 web = FastAPI(lifespan=lifespan, docs_url=None, redoc_url=None, openapi_url=None)
 web.mount("/static", StaticFiles(directory=Path(__file__).with_name("static")))
 web.mount(PENSTOCK, penstock)
@@ -55,7 +55,7 @@ web.mount(PENSTOCK, penstock)
 
 @web.post("/api/v1/submissions")
 async def submit(request: Request) -> JSONResponse:
-    """Check, write down, queue, and answer: nothing has been scanned yet."""
+    """Check, store and queue a package, and answer before it is scanned."""
     key, package = read_key(request), await read_package(request)
     submission, new = await jobs.submit(request.app.state.pool, package, key)
     return JSONResponse(await _shown(request, submission), 201 if new else 200)
@@ -68,13 +68,13 @@ async def read(request: Request, submission_id: str) -> JSONResponse:
 
 @web.post("/api/v1/submissions/{submission_id}/again")
 async def submit_again(request: Request, submission_id: str) -> JSONResponse:
-    """Scan once more what was rejected by our fault; the answer is the new submission."""
+    """Submit a package again that was rejected by our fault; return the new submission."""
     made, new = await jobs.submit_again(request.app.state.pool, read_id(submission_id))
     return JSONResponse(await _shown(request, made), 201 if new else 200)
 
 
 async def _shown(request: Request, submission: UUID) -> dict[str, Any]:
-    # One moment for both, or the job could have ended between them.
+    # One snapshot for both, because the job could finish between two reads.
     async with (
         request.app.state.pool.acquire() as conn,
         conn.transaction(isolation="repeatable_read", readonly=True),
@@ -86,7 +86,7 @@ async def _shown(request: Request, submission: UUID) -> dict[str, Any]:
 
 
 def _watched(job: UUID) -> dict[str, str]:
-    """What <penstock-job> needs. Who knows the submission may look at its job, and no more."""
+    """Return what <penstock-job> needs; the token can only read this job."""
     return {
         "src": f"{PENSTOCK}/v1/jobs/{job}",
         "token": jobs.app.token(job=job, ttl="1h", allow=["read"]),
@@ -107,7 +107,7 @@ async def submit_page() -> HTMLResponse:
 
 @web.get("/packages")
 async def packages_page(request: Request) -> HTMLResponse:
-    """Everybody's packages. Without their ids: who knows one may look at the submission."""
+    """Return all packages without their ids, because an id opens a submission."""
     async with request.app.state.pool.acquire() as conn:
         found = [listed(row, job) for row, job in await store.newest(conn)]
     return HTMLResponse(pages.packages(found))
@@ -144,7 +144,7 @@ async def submissions(request: Request, _operator: admin.Operator) -> JSONRespon
 
 @web.get("/operator")
 async def operator_page() -> HTMLResponse:
-    """Without any data: its script asks for them with the operator's secret."""
+    """Show the page without data; its script reads them with the operator's secret."""
     return HTMLResponse(pages.operator())
 
 
@@ -153,7 +153,7 @@ async def operator_page() -> HTMLResponse:
 
 @web.exception_handler(Wrong)
 async def answer_wrong(request: Request, error: Wrong) -> Response:
-    """To a script as JSON, to a person on a page."""
+    """Answer scripts with JSON and people with a page."""
     if not request.url.path.startswith(API):
         return HTMLResponse(pages.wrong(error.sentence), error.status)
     asks = {"WWW-Authenticate": "Bearer"} if error.status == HTTP_401_UNAUTHORIZED else None
@@ -176,6 +176,6 @@ async def answer_http(request: Request, error: HTTPException) -> Response:
     return answer(error.status_code, sentence, headers=dict(error.headers or {}))
 
 
-# The address is what opens a submission: it goes to nobody else.
+# The address opens a submission, so it is sent to no other site.
 web.add_middleware(Missing, style="/static/scanner.css", link="Submit a package")
 web.add_middleware(Protect, sorry=lambda: answer(500, WENT_WRONG), referrer="no-referrer")

@@ -47,7 +47,7 @@ CHOICES: dict[Behaviour, Choice] = {
 
 
 def act(behaviour: Behaviour, tier: int, attempt: int) -> None:
-    """Do what was ordered for this tier; nothing, where nothing was."""
+    """Simulate the fault that was chosen for this tier, if any."""
     match behaviour, tier, attempt:
         case ("slow_tier1", 1, _):
             time.sleep(SLOW_SECONDS)

@@ -1,4 +1,4 @@
-"""How a job's end is a submission's end: published, or rejected for a reason that is somebody's."""
+"""The outcome of a submission: published, or rejected with a reason and a fault."""
 
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -16,7 +16,7 @@ class End:
     reason: str | None
     findings: list[dict[str, Any]]
     start: int | None
-    """The start of the job that looked at it to the end."""
+    """The attempt that scanned it completely."""
 
 
 def end_of(status: str, result: Any, error: dict[str, Any] | None) -> End:
@@ -30,10 +30,10 @@ def end_of(status: str, result: Any, error: dict[str, Any] | None) -> End:
             result["start"],
         )
     why = error or {}
-    # stuck_exhausted, attempts_exhausted; else what went wrong: cancelled, bug, …
+    # stuck_exhausted or attempts_exhausted, otherwise the class: cancelled, bug, …
     return End("REJECTED", why.get("reason") or why.get("class") or status, [], None)
 
 
 def fault_of(reason: str | None) -> str | None:
-    """Whose it is that it was rejected."""
+    """Return whose fault the rejection is."""
     return None if reason is None else "author" if reason == FINDINGS else "platform"

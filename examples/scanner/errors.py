@@ -1,4 +1,4 @@
-"""What is refused, and the answer that says so."""
+"""Refusals and their answers."""
 
 from starlette.responses import JSONResponse
 

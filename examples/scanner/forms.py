@@ -1,4 +1,4 @@
-"""What an author sends: read within a limit, and checked field by field."""
+"""Input of authors: read within a size limit and checked field by field."""
 
 import json
 import re
@@ -13,7 +13,7 @@ from scanner.errors import Wrong
 
 LONGEST_NAME = 80
 LONGEST_TEXT = 50_000
-# A character takes up to six bytes of JSON.
+# A character needs up to six bytes in JSON.
 BODY_BYTES = 6 * LONGEST_TEXT + 4096
 FIELDS = ("name", "text", "behaviour")
 KEY_HEADER = "Idempotency-Key"
@@ -31,7 +31,7 @@ class Package:
 
 
 async def read_package(request: Request) -> Package:
-    """The package in a request, or the first thing that is wrong with it."""
+    """Read the package of a request; raise Wrong for the first problem."""
     fields = await _fields(request)
     name, text = fields.get("name"), fields.get("text")
     if not isinstance(name, str) or len(name) > LONGEST_NAME or not _NAME.fullmatch(name):
@@ -54,7 +54,7 @@ async def read_package(request: Request) -> Package:
 
 
 def read_key(request: Request) -> str:
-    """A second click sends the same key as the first one, and makes no second submission."""
+    """Read the idempotency key; a second click sends the same key and submits nothing."""
     key = request.headers.get(KEY_HEADER, "")
     if not _KEY.fullmatch(key):
         raise Wrong(KEY_HEADER, f"Send {KEY_HEADER}: 16 to 64 letters, digits, - or _, by chance.")
@@ -95,5 +95,5 @@ async def _fields(request: Request) -> dict[str, Any]:
 
 
 def _is_text(text: str) -> bool:
-    """Half of a surrogate pair can be written in JSON, and not be kept."""
+    """Refuse half of a surrogate pair, which JSON allows but Postgres cannot store."""
     return text == text.encode(errors="replace").decode()

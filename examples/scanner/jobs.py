@@ -25,14 +25,14 @@ queue = app.queue(
     timeout=TIMEOUT_SECONDS,
     stale_after=STALE_SECONDS,
     stuck_after=STUCK_SECONDS,
-    # How often a scan that hung or lost its worker is started again.
+    # The recoveries of a scan that hung or lost its worker.
     recovery=3,
     retry=Retries(attempts=3, backoff="linear", delay=MINUTE),
 )
 STAGES = {1: ("TIER1_SCANNING", "Tier 1 scanning"), 2: ("TIER2_SCANNING", "Tier 2 scanning")}
 
 
-# In a process of its own: a scan that hangs can be ended there, whatever it hangs in.
+# In a process of its own, which can be stopped whatever the scan hangs in.
 @app.job(queue=queue, dedupe="submission_id", isolation="process")
 def scan(
     submission_id: UUID,  # noqa: ARG001  # for dedupe, and for our row at the end
@@ -40,12 +40,12 @@ def scan(
     behaviour: Behaviour,
     job: Job,
 ) -> dict[str, Any]:
-    """Look at a package, tier by tier; one with findings in the first needs no second."""
+    """Scan a package in tiers; findings in the first tier skip the second."""
     lines = text.splitlines()
     findings: list[rules.Finding] = []
     done, total = 0, sum(len(tier) for tier in rules.TIERS.values())
     for tier, wanted in rules.TIERS.items():
-        # Not left before the next one begins: a submission never seems to go backwards.
+        # The stage stays until the next one begins, so that no page shows a step back.
         job.stage(STAGES[tier][0], label=STAGES[tier][1])
         act(behaviour, tier, job.attempt)
         for rule in wanted:
@@ -63,13 +63,13 @@ def scan(
 
 @scan.on_finish
 async def close(job: FinishedJob, conn: asyncpg.Connection) -> None:
-    """Move our row with the job: this runs in the transaction that ends it."""
+    """Update our row in the transaction that finishes the job."""
     end = end_of(job.status, job.result, job.error)
     await store.finish(conn, UUID(job.payload["submission_id"]), end)
 
 
 async def submit(pool: asyncpg.Pool, package: Package, click: str) -> tuple[UUID, bool]:
-    """Write down a submission and queue its scan, both or neither; and whether it is a new one."""
+    """Store a submission and queue its scan in one transaction; return whether it is new."""
     async with pool.acquire() as conn, conn.transaction():
         made = await store.save(conn, package, click)
         if made is None:
@@ -85,7 +85,7 @@ async def submit(pool: asyncpg.Pool, package: Package, click: str) -> tuple[UUID
 
 
 async def submit_again(pool: asyncpg.Pool, submission: UUID) -> tuple[UUID, bool]:
-    """The same package once more, after an end that was our fault; two clicks make one."""
+    """Submit a package again after a failure that was our fault; two clicks make one."""
     async with pool.acquire() as conn, conn.transaction():
         made, package = await store.save_again(conn, submission)
         if package is not None:

@@ -52,7 +52,7 @@ _ENCODED = re.compile(r"[A-Za-z0-9+/]{24,}={0,2}")
 
 
 def _is_encoded(line: str) -> bool:
-    """Whether something that tier 1 would have found is written in base64."""
+    """Whether base64 in the text hides something that tier 1 would find."""
     for piece in _ENCODED.findall(line):
         try:
             text = base64.b64decode(piece, validate=True).decode(errors="replace")

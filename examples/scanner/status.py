@@ -1,9 +1,9 @@
-"""A submission as its author sees it, as JSON: one state, a sentence, and what we do about it.
+"""A submission as JSON for its author: state, message, and what happens next.
 
 | the job                                | state                                      |
 |----------------------------------------|--------------------------------------------|
-| waits, or has just begun               | RECEIVED                                   |
-| runs, or was broken off in a tier      | TIER1_SCANNING, TIER2_SCANNING             |
+| waiting, or just started               | RECEIVED                                   |
+| running, or interrupted in a tier      | TIER1_SCANNING, TIER2_SCANNING             |
 | succeeded without findings             | PUBLISHED                                  |
 | succeeded with findings                | REJECTED, reason findings, fault author    |
 | failed, or was cancelled               | REJECTED, the job's reason, fault platform |
@@ -28,7 +28,7 @@ _HELD_UP = {
     "paused": "The scanner has a break; it goes on by itself.",
     "queue_limit": "Others are being scanned; yours is next when one of them ends.",
 }
-# Of a submission whose job somebody has taken out by hand.
+# The outcome of a submission whose job was removed by hand.
 _LOST = End("REJECTED", "lost", [], None)
 
 
@@ -37,7 +37,7 @@ def shown(submission: Submission, job: Told | None) -> dict[str, Any]:
     if end is None and job is None:
         end = _LOST
     if end is None and job is not None and job["status"] not in LIVE:
-        # It has ended, and our row is about to hear of it.
+        # It has finished, and our row is not updated yet.
         end = end_of(job["status"], job["result"], job["error"])
     live = job if end is None else None
     stage = live["stage"] if live and live["stage"] in SCANNING else "RECEIVED"

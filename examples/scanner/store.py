@@ -21,8 +21,8 @@ Connection = asyncpg.Connection | asyncpg.pool.PoolConnectionProxy
 Told = dict[str, Any]
 
 SCHEMA = Path(__file__).with_name("schema.sql")
-SCHEMA_LOCK = 0x5343414E4E4552  # "SCANNER": no other program's number
-# Of the newest, in lists.
+SCHEMA_LOCK = 0x5343414E4E4552  # "SCANNER": a number of this program only
+# The most rows of a list.
 SHOWN = 100
 
 
@@ -33,7 +33,7 @@ class Submission:
     job_id: UUID
     end: End | None
     again: UUID | None
-    """The submission that tries it once more, if there is one."""
+    """The submission that repeats this one, if there is one."""
     created_at: datetime
     ended_at: datetime | None
 
@@ -53,7 +53,7 @@ async def create_tables(conn: Connection) -> None:
 
 
 async def save(conn: Connection, package: Package, click: str) -> UUID | None:
-    """The id of a new submission; None where this click has made one before."""
+    """Insert a submission; return its id, or None if this click has stored one before."""
     made: UUID | None = await conn.fetchval(
         "insert into scanner.submission (click, name, text, behaviour) values ($1, $2, $3, $4)"
         " on conflict do nothing returning id",
@@ -95,7 +95,7 @@ async def set_job(conn: Connection, submission: UUID, job: UUID) -> None:
 
 
 async def finish(conn: Connection, submission: UUID, end: End) -> None:
-    """Ends may be told twice; the first one stays."""
+    """Store an outcome; a second one changes nothing."""
     await conn.execute(
         "update scanner.submission set state = $2, reason = $3, findings = $4::text::jsonb,"
         " scanned_in_start = $5, ended_at = now() where id = $1 and state = 'RECEIVED'",
@@ -113,7 +113,7 @@ async def read(conn: Connection, submission: UUID) -> Submission | None:
 
 
 async def newest(conn: Connection) -> list[tuple[Submission, Told | None]]:
-    """The submissions of everybody, each with its job while it has not ended: one statement."""
+    """Return all submissions with their unfinished jobs, in one statement."""
     rows = await conn.fetch(
         f"select s.*, case when s.ended_at is null then scanner.read_job(s.job_id)::text end as job"
         f" from ({_SUBMISSION} order by s.created_at desc, s.id limit $1) s",
@@ -123,14 +123,14 @@ async def newest(conn: Connection) -> list[tuple[Submission, Told | None]]:
 
 
 async def find(conn: Connection, click: str) -> Submission:
-    """The one that this click has made."""
+    """Return the submission that this click has stored."""
     row = await conn.fetchrow(f"{_SUBMISSION} where s.click = $1", click)
     assert row is not None
     return _submission(row)
 
 
 async def ids_of(conn: Connection, jobs: list[UUID]) -> dict[str, Told]:
-    """Id and name of the submissions behind these jobs, by the job's id."""
+    """Return id and name of the submissions of these jobs, by job id."""
     rows = await conn.fetch(
         "select job_id, id, name from scanner.submission where job_id = any ($1::uuid[])", jobs
     )
@@ -141,7 +141,7 @@ async def ids_of(conn: Connection, jobs: list[UUID]) -> dict[str, Told]:
 
 
 async def read_job(conn: Connection, job: UUID) -> Told | None:
-    """The job as it is now; None once it is pruned."""
+    """Return the job; None after it was pruned."""
     found = await conn.fetchval("select scanner.read_job($1)::text", job)
     return None if found is None else _told(found)
 

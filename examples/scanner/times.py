@@ -39,14 +39,14 @@ def _tier_seconds(said: str) -> float:
 
 MINUTE = 60 * _scale(os.environ.get("SCANNER_TIME_SCALE") or "1")
 STALE_SECONDS = 3 * MINUTE
-"""Without news for so long, its author is told."""
+"""Without progress for this time, a scan is shown as late."""
 STUCK_SECONDS = 5 * MINUTE
-"""And for so long, it is started again."""
+"""Without progress for this time, it is started again."""
 TIMEOUT_SECONDS = 15 * MINUTE
-"""A scan that always has news may not go on for ever either."""
+"""The time limit of a scan that makes progress."""
 SLOW_SECONDS = 4 * MINUTE
-"""Between the two: long enough for the banner, and it goes on by itself."""
-# What a tier takes when all is well, so that it can be watched. Not shortened: it is short.
+"""Between the two: long enough for the banner, but too short for a recovery."""
+# The duration of a tier without faults, long enough to watch. It is not shortened.
 TIER_SECONDS = _tier_seconds(os.environ.get("SCANNER_TIER_SECONDS") or "3")
 
 

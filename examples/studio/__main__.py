@@ -1,6 +1,6 @@
-"""Everything in one go:  python examples/studio [--model simulated|URL] [--port 8020]
+"""Start everything:  python examples/studio [--model simulated|URL] [--port 8020]
 
-The model, a worker and the web app, each a process of its own; see ../launch.py.
+The model, a worker and the web app, as processes of their own; see ../launch.py.
 """
 
 import argparse
@@ -42,14 +42,14 @@ def main() -> None:
         launch.web_part("studio.app:web", port, *launch.LEAVE_SOON),
     ]
     code = launch.common("STUDIO_OPERATOR_CODE", secrets.token_urlsafe(9))
-    # One secret for every start of the web app, or a restart would sign everybody out.
+    # One secret for all processes of the web app; otherwise a restart would sign everybody out.
     launch.common("STUDIO_SECRET", secrets.token_hex(32))
     greeting = ["The studio:       {site}", f"As its operator:  {{site}}/operator?code={code}"]
     launch.run("studio", parts, greeting)
 
 
 def model_parts(model: str) -> list[Part]:
-    """The model to start; none where one runs already. Tells the others where it is."""
+    """The model to start; none where one runs already. Sets its address for all parts."""
     if model != SIMULATED:
         os.environ["IMAGE_URL"] = model
         return []

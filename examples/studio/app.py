@@ -48,7 +48,7 @@ penstock = server.api(jobs.app)
 
 @asynccontextmanager
 async def lifespan(web: FastAPI) -> AsyncIterator[None]:
-    """Penstock's API begins and ends with ours; then our tables and the customers."""
+    """Start Penstock's API, create our tables and the customers."""
     async with (
         server.running(penstock),
         asyncpg.create_pool(await jobs.app.dsn(), min_size=1, max_size=10) as pool,
@@ -60,7 +60,7 @@ async def lifespan(web: FastAPI) -> AsyncIterator[None]:
         yield
 
 
-# Without the pages that FastAPI makes: they would be open to everybody.
+# Without FastAPI's own pages, which would be open to everybody.
 web = FastAPI(lifespan=lifespan, docs_url=None, redoc_url=None, openapi_url=None)
 web.mount("/static", StaticFiles(directory=Path(__file__).with_name("static")))
 web.mount(PENSTOCK, penstock)
@@ -71,7 +71,7 @@ web.add_exception_handler(Refused, answer_refused)
 
 @web.post("/api/enqueue-generation")
 async def enqueue_generation(request: Request, account: session.Account) -> JSONResponse:
-    """Check, take the credits, queue, and answer: the model has not been asked yet."""
+    """Check an order, reserve the credits, queue it, and answer before the model has run."""
     session.refuse_other_sites(request, script=True)
     order = await read_order(request)
     try:
@@ -89,13 +89,13 @@ async def enqueue_generation(request: Request, account: session.Account) -> JSON
 
 @web.get("/api/generations/{job_id}")
 async def generation(request: Request, account: session.Account, job_id: UUID) -> JSONResponse:
-    """How far an order is, and what its customer has at the same moment."""
+    """Return an order with its customer's balance at the same moment."""
     return JSONResponse(await _generation(request, account, job_id))
 
 
 @web.post("/api/generations/{job_id}/cancel")
 async def cancel(request: Request, account: session.Account, job_id: UUID) -> JSONResponse:
-    """What waits is refunded at once; what runs stops, and pays for what has come."""
+    """Refund waiting jobs at once; stop running ones, which charge for delivered pictures."""
     session.refuse_other_sites(request, script=True)
     async with request.app.state.pool.acquire() as conn:
         batch = await store.batch_of(conn, account, job_id)
@@ -107,7 +107,7 @@ async def cancel(request: Request, account: session.Account, job_id: UUID) -> JS
 
 @web.get("/api/history")
 async def history(request: Request, account: session.Account) -> JSONResponse:
-    """A customer's orders, newest first, those that run among them."""
+    """Return a customer's orders, the newest first, including unfinished ones."""
     before = read_before(request)
     async with store.looking(request.app.state.pool) as conn:
         rows = await store.latest(conn, account, HISTORY_SHOWN + 1, before)
@@ -145,7 +145,7 @@ async def _generation(request: Request, account: str, job_id: UUID) -> dict[str,
 
 
 def _token(account: str) -> str:
-    """For this customer's own page: it opens what is theirs, for an hour."""
+    """Return a token for this customer's data, valid for an hour."""
     return jobs.app.token(account=account, ttl="1h", allow=["read", "cancel"])
 
 
@@ -195,7 +195,7 @@ async def sign_out(request: Request) -> Response:
 async def operator(request: Request, code: str = "") -> Response:
     if not session.is_code(code):
         raise Wrong("code", "Open this with the link that is printed at the start.", status=401)
-    # On to the address without the code, so that it stays in no history.
+    # Redirect to the address without the code, so that no history contains it.
     response = RedirectResponse("/", 303)
     session.sign_in(response, "operator", "operator", secure=request.url.scheme == "https")
     return response
@@ -205,7 +205,7 @@ async def operator(request: Request, code: str = "") -> Response:
 async def buy(
     request: Request, _operator: session.Operator, account: session.Account
 ) -> JSONResponse:
-    """As a payment provider tells it, perhaps twice: one reference, one purchase."""
+    """Grant credits once per reference, as a payment provider may report a purchase twice."""
     session.refuse_other_sites(request, script=True)
     reference = await read_reference(request)
     told = await jobs.app.accounts.grant(
@@ -229,7 +229,7 @@ async def fault(request: Request, _operator: session.Operator) -> JSONResponse:
 
 @web.exception_handler(Wrong)
 async def answer_wrong(request: Request, error: Wrong) -> Response:
-    """To a script as JSON, to a person on a page."""
+    """Answer scripts with JSON and people with a page."""
     if request.url.path.startswith(API):
         return answer(error.status, error.sentence, error.field)
     return HTMLResponse(pages.sign_in(error.sentence), error.status)
@@ -237,7 +237,7 @@ async def answer_wrong(request: Request, error: Wrong) -> Response:
 
 @web.exception_handler(RequestValidationError)
 async def answer_invalid(_request: Request, error: RequestValidationError) -> JSONResponse:
-    # The only things that are checked there are ids in addresses: what is no id, nobody has.
+    # Only ids in addresses are validated there: an invalid id is an unknown one.
     return answer(404, "There is no such thing here.", str(error.errors()[0]["loc"][-1]))
 
 
@@ -251,7 +251,7 @@ async def answer_http(_request: Request, error: HTTPException) -> JSONResponse:
 
 
 class OneCustomer:
-    """A page of somebody who has signed out elsewhere does nothing in the name of the next one."""
+    """Refuse requests of a page that was rendered for another customer."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app

@@ -1,4 +1,4 @@
-"""Who buys here: a few customers with different plans and balances. Nobody has a password."""
+"""The customers: a few accounts with different plans and balances, and no passwords."""
 
 import os
 from contextlib import suppress
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from penstock import Conflict, Penstock
 
 PLANS = ("free", "starter", "growth", "pro")
-# What each begins with, as a present of the house.
+# The initial credits of each plan.
 WELCOME_CREDITS = {"free": 10, "starter": 50, "growth": 100, "pro": 300}
 WELCOME = "welcome"
 
@@ -29,7 +29,7 @@ CUSTOMERS = {
 
 
 async def seed(app: Penstock) -> None:
-    """Make the accounts that are not there yet. A second start finds them and gives nothing."""
+    """Create missing accounts with their initial credits; existing ones are not changed."""
     for account, customer in CUSTOMERS.items():
         with suppress(Conflict):
             await app.accounts.create(account, plan=customer.plan)

@@ -1,4 +1,4 @@
-"""What is refused, and the answer that says so: a sentence for people, members for programs."""
+"""Refusals and their answers: a message for people, members for programs."""
 
 import math
 from datetime import UTC, datetime, timedelta
@@ -12,7 +12,7 @@ from studio.kinds import IMAGES_PER_JOB
 
 
 class Wrong(Exception):  # noqa: N818  # named for what it says
-    """Something a person can put right: which field, and a sentence."""
+    """A mistake that the person can correct: the field and a message."""
 
     def __init__(self, field: str | None, sentence: str, *, status: int = 422) -> None:
         super().__init__(sentence)
@@ -36,7 +36,7 @@ def answer(
 def answer_too_dear(
     error: InsufficientCredits, *, fewer: bool, plainer: bool, operator: bool
 ) -> JSONResponse:
-    """What it costs, what there is, and what can be done about it by whoever asks."""
+    """Answer with the price, the balance and what the customer can do."""
     less = ["for fewer images"] * fewer + ["for standard quality"] * plainer
     more = "buy credits in the operator's corner" if operator else "ask the operator for more"
     advice = f"ask {' or '.join(less)}, or {more}" if less else more
@@ -52,7 +52,7 @@ def answer_too_dear(
 
 
 async def answer_refused(_request: Request, error: Exception) -> JSONResponse:
-    """What Penstock refused, in the words of a shop."""
+    """Answer a refusal of Penstock in the words of a shop."""
     match error:
         case RateLimited(next_at=datetime() as when, retry_after=float() as wait):
             when = when.astimezone(UTC)

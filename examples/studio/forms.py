@@ -33,7 +33,7 @@ class Order:
 
 
 async def read_order(request: Request) -> Order:
-    """The order in a request, or the first thing that is wrong with it."""
+    """Read the order of a request; raise Wrong for the first problem."""
     fields = await read_fields(request, FIELDS)
     job_type, prompt = fields.get("job_type"), fields.get("prompt")
     images, quality = fields.get("images"), fields.get("quality")
@@ -54,7 +54,7 @@ async def read_order(request: Request) -> Order:
 
 
 def read_key(request: Request) -> str | None:
-    """A second click sends the same key as the first one."""
+    """Read the idempotency key; a second click sends the same one."""
     key = request.headers.get(KEY_HEADER)
     if key is not None and not _KEY.fullmatch(key):
         raise Wrong(KEY_HEADER, f"{KEY_HEADER} may be 8 to 64 letters, digits, - or _.")
@@ -62,7 +62,7 @@ def read_key(request: Request) -> str | None:
 
 
 async def read_reference(request: Request) -> str:
-    """What a purchase is known by."""
+    """Read the reference of a purchase."""
     reference = (await read_fields(request, ("reference",))).get("reference")
     if not isinstance(reference, str) or not _KEY.fullmatch(reference):
         raise Wrong("reference", "reference may be 8 to 64 letters, digits, - or _, new for each.")
@@ -79,7 +79,7 @@ def read_before(request: Request) -> UUID | None:
 
 
 async def read_fields(request: Request, known: tuple[str, ...]) -> dict[str, Any]:
-    """The JSON object of a request that has no other fields than these."""
+    """Read the JSON object of a request; refuse unknown fields."""
     body = await _body(request)
     try:
         fields = json.loads(body or b"{}")
@@ -95,13 +95,13 @@ async def read_fields(request: Request, known: tuple[str, ...]) -> dict[str, Any
 
 
 async def read_customer(request: Request) -> str:
-    """The customer that was chosen in the form of the sign-in page."""
+    """Read the customer that was chosen on the sign-in page."""
     chosen = parse_qs((await _body(request)).decode(errors="replace")).get("customer", [""])
     return chosen[0]
 
 
 async def _body(request: Request) -> bytes:
-    """Within a limit: the framework would take in any length."""
+    """Read the body within a limit, because the framework has none."""
     body = bytearray()
     async for part in request.stream():
         body += part

@@ -76,7 +76,7 @@ async def _draw(job: Job, prompt: str, images: int, quality: Quality) -> dict[st
     order = SOLD[job.kind].order.format(prompt=prompt)
     pictures: list[dict[str, Any]] = []
     for number in range(1, images + 1):
-        # Each costs the studio money: one that was drawn, or refused, is not asked for again.
+        # Each call costs money: a drawn or refused picture is not requested again.
         drawn = await job.step(f"image {number}", _draw_one, job, number, order, quality)
         pictures.append(drawn)
         job.charge(units=sum("failed" not in one for one in pictures))
@@ -95,7 +95,7 @@ async def _draw_one(job: Job, number: int, order: str, quality: Quality) -> dict
     except model.NotDrawn as why:
         return {"number": number, "failed": str(why)}
     except (httpx.HTTPError, TimeoutError) as error:
-        # What would fail the job for good costs this picture only, not those that are there.
+        # A final error loses only this picture, not those that were drawn.
         charge = model.charge_of(error)
         if charge is Charge.FREE or (charge is not Charge.FINAL and await _may_fail(job)):
             raise
@@ -106,14 +106,14 @@ async def _draw_one(job: Job, number: int, order: str, quality: Quality) -> dict
 
 
 async def _may_fail(job: Job) -> bool:
-    """Whether it would be tried again."""
+    """Whether the error is retryable."""
     async with store.connected(await app.dsn()) as conn:
         now = await store.read_job(conn, job.id)
     return bool(now["failures"] + 1 < now["max_attempts"])
 
 
 async def record(job: FinishedJob, conn: asyncpg.Connection) -> None:
-    """Write the history and keep what is paid for, in the transaction that ends the job."""
+    """Write the history and keep paid pictures, in the transaction that finishes the job."""
     wanted, each = job.payload["images"], SOLD[job.kind].prices[job.payload["quality"]]
     now = await store.read_job(conn, job.id)
     pictures = _pictures(job, now)
@@ -155,7 +155,7 @@ def _pictures(job: FinishedJob, now: dict[str, Any]) -> list[dict[str, Any]]:
 async def enqueue(
     pool: asyncpg.Pool, account: str, order: Order, key: str | None
 ) -> dict[str, Any]:
-    """Take the credits, queue the jobs and write down the order: all three or nothing."""
+    """Reserve the credits, queue the jobs and store the order in one transaction."""
     async with pool.acquire() as conn, conn.transaction():
         using = KINDS[order.job_type].using(
             account=account,

@@ -1,4 +1,4 @@
-"""What the studio sells: kinds of pictures, what they cost, and what the model is asked for."""
+"""The products of the studio: kinds of pictures, prices, and prompts for the model."""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -6,7 +6,7 @@ from typing import Literal
 Quality = Literal["standard", "high"]
 
 MOST_IMAGES = 8
-# A job draws four at most; whoever wants more gets two jobs, which may run at the same time.
+# A job draws at most four images; a larger order gets two jobs, which may run at the same time.
 IMAGES_PER_JOB = 4
 JOB_SECONDS = 300
 LONGEST_PROMPT = 500
@@ -17,12 +17,12 @@ class Sold:
     title: str
     about: str
     example: str
-    order: str  # what the model is asked for
+    order: str  # the prompt for the model
     prices: dict[Quality, int]  # credits for an image
 
     @property
     def price(self) -> dict[str, int | str]:
-        """As `@app.job` takes it."""
+        """The price in the form that `@app.job` expects."""
         return {"per": "images", "by": "quality"} | {str(q): n for q, n in self.prices.items()}
 
 

@@ -105,7 +105,7 @@ def _picture(reply: httpx.Response) -> bytes:
 
 
 async def order_failure(fault: str) -> None:
-    """Let the next picture fail."""
+    """Make the next picture fail."""
     if CONTROL_URL is None:
         raise Wrong(None, "This model takes no commands from here.", status=409)
     wanted = {"fault": fault, "times": 1, "path": "/v1/images"}

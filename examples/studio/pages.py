@@ -1,4 +1,4 @@
-"""The pages, from the files in pages/. Everything that is put in is escaped."""
+"""The pages, from the files in pages/. All inserted values are escaped."""
 
 from html import escape
 from pathlib import Path

@@ -24,14 +24,14 @@ Role = Literal["customer", "operator"]
 
 COOKIES: dict[Role, str] = {"customer": "studio_customer", "operator": "studio_operator"}
 LASTS_SECONDS = 7 * 86_400
-# Only our own pages can send it: another site's would first have to ask, and is not allowed to.
+# Only our own pages can send this header: other sites need permission (CORS), which they never get.
 HEADER = ("x-requested-with", "studio")
 # For whom the page was made: another one may have signed in since, in another tab.
 ACCOUNT_HEADER = "x-account"
 
-# A secret made here lasts as long as this process: after a restart people sign in again.
+# Without a configured secret, people have to sign in again after a restart.
 _SECRET = (os.environ.get("STUDIO_SECRET") or secrets.token_hex(32)).encode()
-# Without a code nobody is the operator.
+# Without a code nobody can sign in as the operator.
 _CODE = os.environ.get("STUDIO_OPERATOR_CODE") or ""
 
 
@@ -59,7 +59,7 @@ def sign_in(response: Response, role: Role, name: str, *, secure: bool) -> None:
 
 
 def signed_in(request: Request, role: Role) -> str | None:
-    """The name in the cookie of this role, if it is one of ours and not too old."""
+    """Return the name in the cookie of this role, if it is valid and not expired."""
     text, _, signature = request.cookies.get(COOKIES[role], "").rpartition(".")
     if not text or not hmac.compare_digest(signature.encode(), _signature(text).encode()):
         return None
@@ -97,12 +97,12 @@ async def _operator(request: Request) -> str:
 
 
 Account = Annotated[str, Depends(_customer)]
-"""A route's parameter of this type is the customer's account; without one the answer is 401."""
+"""The type of a route parameter with the account; without a session the answer is 401."""
 Operator = Annotated[str, Depends(_operator)]
 
 
 def refuse_other_sites(request: Request, *, script: bool) -> None:
-    """Refuse a POST that a page of another site sends along with our cookie."""
+    """Refuse a POST request that a page of another site sends with our cookie."""
     origin = request.headers.get("origin")
     foreign = origin is not None and urlsplit(origin).netloc != request.headers.get("host")
     if foreign or (script and request.headers.get(HEADER[0]) != HEADER[1]):

@@ -66,7 +66,7 @@ _HELD_UP = {
 
 
 def shown(row: Row) -> dict[str, Any]:
-    """An order with its jobs, for a page, as JSON."""
+    """Return an order with its jobs as JSON for a page."""
     each = SOLD[row["job_type"]].prices[row["quality"]]
     written = {one["job_id"]: one for one in row["ended"]}
     live = {one["id"]: one for one in row["live"]}
@@ -109,7 +109,7 @@ def shown(row: Row) -> dict[str, Any]:
 
 
 def watched(batch: Any) -> str:
-    """What <penstock-job> shows of an order: its jobs as one."""
+    """Return the order for <penstock-job>, which shows its jobs as one."""
     return f"{PENSTOCK}/v1/batches/{batch}"
 
 
@@ -120,7 +120,7 @@ def _part(
     kept: dict[str, list[int]],
     each: int,
 ) -> Row:
-    """One job of the order: from the history, or as it is now."""
+    """Return one job of the order, from the history or from Penstock."""
     if (row := written.get(job_id)) is not None:
         return {
             "job": job_id,
@@ -168,7 +168,7 @@ def _part(
 
 
 def _places(part: Row, each: int, before: int) -> list[Row]:
-    """A place for each picture of a job: there, refunded, being drawn, or yet to come."""
+    """Return a slot for each picture of a job: ready, refunded, being drawn, or waiting."""
     drawn = {one["number"]: one for one in part["pictures"]}
     places: list[Row] = []
     next_one = min(set(range(1, part["size"] + 1)) - set(drawn), default=None)
@@ -221,7 +221,7 @@ def _sentence(
 
 
 def _waiting_sentence(images: tuple[int, int], first: Row | None, parts: list[Row]) -> str:
-    """Where it stands, and why it does not go on."""
+    """Return its position, and why it waits."""
     ready, wanted = images
     place = f"#{first['position']} in" if first else "in"
     said = f"You are {place} the queue."

@@ -1,4 +1,4 @@
-"""The app's own tables: every statement on them.
+"""All statements on the app's own tables.
 
 All functions take a connection, so that the caller decides what belongs into one transaction.
 """
@@ -19,7 +19,7 @@ Connection = asyncpg.Connection | asyncpg.pool.PoolConnectionProxy
 Row = dict[str, Any]
 
 SCHEMA = Path(__file__).with_name("schema.sql")
-SCHEMA_LOCK = 0x53545544494F  # "STUDIO": no other program's number
+SCHEMA_LOCK = 0x53545544494F  # "STUDIO": a number of this program only
 
 # With what has been written down of its jobs, how the others are now, and which pictures there are.
 _GENERATIONS = """
@@ -42,7 +42,7 @@ from studio.generation g
 
 @asynccontextmanager
 async def connected(dsn: str) -> AsyncIterator[asyncpg.Connection]:
-    """One connection for a moment: a job of seconds need not hold one while the model draws."""
+    """A connection for a moment: a job does not hold one while the model draws."""
     conn = await asyncpg.connect(dsn)
     try:
         yield conn
@@ -52,7 +52,7 @@ async def connected(dsn: str) -> AsyncIterator[asyncpg.Connection]:
 
 @asynccontextmanager
 async def looking(pool: asyncpg.Pool) -> AsyncIterator[Connection]:
-    """One moment for all that is read: a job and the balance that its end has changed."""
+    """Read in one snapshot: a job, and the balance that its settlement has changed."""
     async with (
         pool.acquire() as conn,
         conn.transaction(isolation="repeatable_read", readonly=True),
@@ -72,7 +72,7 @@ async def create_tables(conn: Connection) -> None:
 async def save(
     conn: Connection, account: str, order: Order, batch: UUID, job_ids: list[UUID]
 ) -> None:
-    """Write down an order; the same click again finds it there."""
+    """Store an order; a repeated click finds the stored one."""
     await conn.execute(
         "insert into studio.generation"
         " (id, batch, account, job_type, prompt, images, quality, job_ids)"
@@ -89,7 +89,7 @@ async def save(
 
 
 async def read(conn: Connection, account: str, generation: UUID) -> Row | None:
-    """An order of this account; somebody else's is None."""
+    """Return an order of this account, or None."""
     found = await conn.fetch(
         f"{_GENERATIONS} where g.id = $1 and g.account = $2", generation, account
     )
@@ -117,7 +117,7 @@ async def batch_of(conn: Connection, account: str, generation: UUID) -> UUID | N
 
 
 async def read_account(conn: Connection, account: str) -> Row:
-    """Balance, limits and what is used of them, with the priority that the plan has."""
+    """Return balance, limits, usage, and the priority of the plan."""
     text = await conn.fetchval(
         "select (a || jsonb_build_object('priority', p -> 'priority'))::text"
         " from penstock.read_account($1) a, penstock.list_plans() p"
@@ -137,7 +137,7 @@ async def read_job(conn: Connection, job: UUID) -> Row:
 
 
 async def keep_image(conn: Connection, job: UUID, number: int, account: str, png: bytes) -> None:
-    """Not for a job that has ended meanwhile: nobody would pay for it."""
+    """Store a picture, unless its job has finished meanwhile: nobody would pay for it."""
     await conn.execute(
         "insert into studio.image (job_id, number, account, png) select $1, $2, $3, $4"
         " where not exists (select from studio.generation_jobs where job_id = $1)"
@@ -150,7 +150,7 @@ async def keep_image(conn: Connection, job: UUID, number: int, account: str, png
 
 
 async def read_image(conn: Connection, account: str, job: UUID, number: int) -> bytes | None:
-    """A picture of this account; somebody else's is None."""
+    """Return a picture of this account, or None."""
     png: bytes | None = await conn.fetchval(
         "select png from studio.image where job_id = $1 and number = $2 and account = $3",
         job,
@@ -181,7 +181,7 @@ async def record(
     created_at: datetime,
     completed_at: datetime,
 ) -> None:
-    """The history's row. Ends may be told twice; the first one stays."""
+    """Write the row of the history; a second outcome changes nothing."""
     await conn.execute(
         "insert into studio.generation_jobs (job_id, account, job_type, prompt, quality, images,"
         " status, pictures, credits_reserved, credits_charged, error_class, created_at,"

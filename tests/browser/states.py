@@ -1,4 +1,4 @@
-"""Every state of a job that a person can meet, and what they shall read."""
+"""Every state of a job that a person can see, and the texts for it."""
 
 from typing import Any
 
@@ -13,21 +13,22 @@ OUTAGE = (
 STATES: dict[str, tuple[dict[str, Any], dict[str, str]]] = {
     "queued": (
         {"position": 3, "eta_seconds": 120.0, "waiting_for": "queue_limit"},
-        {"status": "Waiting", "position": "#3 in queue", "wait": "starts in about 2 minutes"},
+        {"status": "Queued", "position": "#3 in queue", "wait": "starts in about 2 minutes"},
     ),
     "behind the account's own jobs": (
         {"position": 1, "eta_seconds": 20.0, "waiting_for": "account_limit"},
         {
             "position": "#1 in queue",
             "wait": "starts in less than a minute",
-            "note": "Other work of yours is done first.",
+            "note": "Your other jobs are processed first.",
         },
     ),
     "at the rate limit": (
         {"position": 1, "eta_seconds": 5.0, "waiting_for": "rate_limit"},
         {
-            "wait": "goes on in a few seconds",
-            "note": "The AI service takes only so much at a time. It goes on by itself.",
+            "wait": "continues in a few seconds",
+            "note": "The AI service accepts a limited number of requests. "
+            "This continues automatically.",
         },
     ),
     "an outage": (
@@ -36,13 +37,13 @@ STATES: dict[str, tuple[dict[str, Any], dict[str, str]]] = {
     ),
     "paused": (
         {"position": 3, "waiting_for": "paused"},
-        {"banner": "This is paused at the moment. Your work is safe, and starts when it goes on."},
+        {"banner": "Processing is paused. Your work is safe and starts when processing resumes."},
     ),
-    "nobody works": (
+    "no worker": (
         {"position": 3, "waiting_for": "no_worker"},
         {
-            "banner": "Nothing is being worked on at the moment. "
-            "Your work is safe, and starts when it goes on."
+            "banner": "Nothing is being processed at the moment. "
+            "Your work is safe and starts when processing resumes."
         },
     ),
     "running": (
@@ -52,7 +53,7 @@ STATES: dict[str, tuple[dict[str, Any], dict[str, str]]] = {
             progress={"done": 1, "total": 4, "partial": {"criterion": "style"}},
         ),
         {
-            "status": "Working on it",
+            "status": "Running",
             "stage": "Tier 1 scanning",
             "count": "1 of 4",
             "partial": "criterionstyle",
@@ -67,9 +68,9 @@ STATES: dict[str, tuple[dict[str, Any], dict[str, str]]] = {
                 "message": "This takes longer than usual.",
             }
         ),
-        {"status": "Working on it", "banner": "This takes longer than usual."},
+        {"status": "Running", "banner": "This takes longer than usual."},
     ),
-    "handed over": (
+    "dispatched": (
         running(status="awaiting", waiting_for="callback"),
         {"status": "Handed over; waiting for the answer"},
     ),
@@ -88,17 +89,17 @@ STATES: dict[str, tuple[dict[str, Any], dict[str, str]]] = {
             "progress": {"done": 3, "total": 4, "partial": None},
             "credits": {"reserved": 4, "charged": 3, "refunded": 1},
         },
-        {"status": "Done", "credits": "3 of 4 delivered, 1 credit returned."},
+        {"status": "Done", "credits": "3 of 4 delivered, 1 credit refunded."},
     ),
     "cheaper than reserved": (
         {"status": "succeeded", "credits": {"reserved": 4, "charged": 2, "refunded": 2}},
-        {"credits": "2 of 4 credits used, 2 credits returned."},
+        {"credits": "2 of 4 credits used, 2 credits refunded."},
     ),
     "failed, nothing charged": (
         failed("timeout", credits=CREDITS),
         {
-            "status": "This did not work",
-            "error": "It took longer than it may, and was stopped.",
+            "status": "Failed",
+            "error": "It exceeded its time limit and was stopped.",
             "credits": "Nothing was charged.",
         },
     ),
@@ -109,7 +110,7 @@ STATES: dict[str, tuple[dict[str, Any], dict[str, str]]] = {
     "failed, worth another try": (
         failed("overloaded")
         | {"error": {"class": "overloaded", "message": "503", "retryable": True}},
-        {"error": "The AI service was overloaded.", "note": "It is worth trying again."},
+        {"error": "The AI service was overloaded.", "note": "You can try again."},
     ),
     "failed, in the app's own words": (
         failed("invalid_request")
@@ -123,11 +124,11 @@ STATES: dict[str, tuple[dict[str, Any], dict[str, str]]] = {
         },
         {"error": "The <b>picture</b> is too small."},
     ),
-    "failed, and tried again": (
+    "failed, and retried": (
         failed("overloaded", retried_by="b"),
-        {"note": "It is being tried again."},
+        {"note": "This job is being retried."},
     ),
-    "failed in a way we do not know": (
+    "failed with an unknown class": (
         failed("solar_flare"),
         {"error": "Something went wrong."},
     ),
@@ -135,7 +136,7 @@ STATES: dict[str, tuple[dict[str, Any], dict[str, str]]] = {
         failed("expired"),
         {
             "status": "Not started in time",
-            "error": "It could not be started in the time that was set.",
+            "error": "It was not started before its deadline.",
         },
     ),
     "cancelled": (

@@ -40,11 +40,11 @@ async def test_what_waits_for_its_time_says_when(page: Page, stand_in: StandIn) 
     await expect(part(page, "status")).to_have_text(f"Planned for {at[11:16]}")
     stand_in.put("a", attempt=1, waiting_for="backoff", position=3)
     await expect(part(page, "status")).to_have_text(f"Trying again at {at[11:16]}")
-    await expect(part(page, "note")).to_contain_text("You need not do anything")
+    await expect(part(page, "note")).to_contain_text("You do not need to do anything")
     stand_in.put("a", recovery={"count": 1, "max": 3, "last_at": moment(), "next_at": at})
-    await expect(part(page, "status")).to_have_text(f"Goes on at {at[11:16]}")
+    await expect(part(page, "status")).to_have_text(f"Continues at {at[11:16]}")
     stand_in.put("a", run_at=moment(seconds=1))
-    await expect(part(page, "status")).to_have_text("Starts in a moment")
+    await expect(part(page, "status")).to_have_text("Starts soon")
 
 
 async def test_an_outage_says_since_when_where_that_is_known(page: Page, stand_in: StandIn) -> None:

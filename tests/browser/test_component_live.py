@@ -96,7 +96,7 @@ async def test_a_job_from_the_queue_to_its_result(site: AppSite, live: Live, pag
     seen.set()
     await expect(part(page, "status")).to_have_text("Done")
     await expect(part(page, "result")).to_have_text("Once upon a time.")
-    await expect(part(page, "credits")).to_have_text("3 of 4 delivered, 1 credit returned.")
+    await expect(part(page, "credits")).to_have_text("3 of 4 delivered, 1 credit refunded.")
     await work
 
 
@@ -123,10 +123,10 @@ async def test_a_server_that_restarts_is_found_again(
     row = await scene.started()
     job = str(row["id"])
     await put(page, site, live, component(live, job, await token(live, job=job), ' poll="250"'))
-    await expect(part(page, "status")).to_have_text("Working on it")
+    await expect(part(page, "status")).to_have_text("Running")
     await live.stop()
-    await expect(part(page, "connection")).to_contain_text("This is the last we know")
-    await expect(part(page, "status")).to_have_text("Working on it")
+    await expect(part(page, "connection")).to_contain_text("This is the last known state")
+    await expect(part(page, "status")).to_have_text("Running")
     await scene.report(row, stage="S", label="After the restart")
     await live.start()
     await expect(part(page, "stage")).to_have_text("After the restart", timeout=20_000)
@@ -195,5 +195,5 @@ async def test_a_dead_token_says_what_to_do(
     allowed_errors.append("401")
     job = str(await scene.queued())
     await put(page, site, live, component(live, job, "pt_nothing.at-all"))
-    said = "Your access to this has ended. Please reload the page."
+    said = "Your access has expired. Please reload the page."
     await expect(part(page, "status")).to_have_text(said)

@@ -101,7 +101,7 @@ async def test_a_batch_is_shown_as_one(page: Page, stand_in: StandIn) -> None:
     now |= {"credits": {"reserved": 4, "charged": 3, "refunded": 1}, "items": ended}
     stand_in.tell("/v1/batches/b/events", "batch", now)
     await expect(part(page, "status")).to_have_text("Done")
-    await expect(part(page, "note")).to_have_text("1 of 4 did not work.")
+    await expect(part(page, "note")).to_have_text("1 of 4 failed.")
     await expect(part(page, "partial")).to_have_text("one")
 
 

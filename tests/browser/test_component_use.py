@@ -31,7 +31,7 @@ async def test_a_refused_cancel_says_so_and_hides_the_button(
     await part(page, "cancel").click()
     await expect(part(page, "refusal")).to_have_text("You may not cancel this.")
     await expect(part(page, "cancel")).to_be_hidden()
-    await expect(part(page, "status")).to_have_text("Working on it")
+    await expect(part(page, "status")).to_have_text("Running")
 
 
 async def test_a_cancel_that_did_not_arrive_may_be_repeated(
@@ -50,7 +50,7 @@ async def test_a_cancel_that_did_not_arrive_may_be_repeated(
 
 async def test_a_page_may_do_without_the_button(page: Page, stand_in: StandIn) -> None:
     await show(page, stand_in, " nocancel", **running())
-    await expect(part(page, "status")).to_have_text("Working on it")
+    await expect(part(page, "status")).to_have_text("Running")
     await expect(part(page, "cancel")).to_be_hidden()
     await page.locator("penstock-job").evaluate("(one) => one.removeAttribute('nocancel')")
     await expect(part(page, "cancel")).to_be_visible()
@@ -58,7 +58,7 @@ async def test_a_page_may_do_without_the_button(page: Page, stand_in: StandIn) -
 
 async def test_events_tell_the_page(page: Page, stand_in: StandIn) -> None:
     shown = await show(page, stand_in, **running())
-    await expect(part(page, "status")).to_have_text("Working on it")
+    await expect(part(page, "status")).to_have_text("Running")
     await shown.evaluate(
         """(one) => {
           window.told = [];
@@ -97,7 +97,7 @@ async def test_one_that_is_moved_goes_on_and_one_that_is_removed_ends(
     page: Page, stand_in: StandIn
 ) -> None:
     shown = await show(page, stand_in, **running())
-    await expect(part(page, "status")).to_have_text("Working on it")
+    await expect(part(page, "status")).to_have_text("Running")
     await shown.evaluate("(one) => document.querySelector('main').prepend(one)")
     stand_in.put("a", stage_label="After the move")
     await expect(part(page, "stage")).to_have_text("After the move")
@@ -114,10 +114,10 @@ async def test_a_job_that_is_not_there_says_so(
 ) -> None:
     allowed_errors.append("404")
     await show(page, stand_in)
-    await expect(part(page, "status")).to_have_text("Waiting")
+    await expect(part(page, "status")).to_have_text("Queued")
     shown = page.locator("penstock-job")
     await shown.evaluate("(one) => one.setAttribute('src', '/v1/jobs/none')")
-    await expect(part(page, "status")).to_have_text("This job is not there any more.")
+    await expect(part(page, "status")).to_have_text("This job no longer exists.")
     await expect(part(page, "cancel")).to_be_hidden()
 
 

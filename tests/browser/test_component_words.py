@@ -104,7 +104,7 @@ async def test_a_screen_reader_hears_words_that_changed_and_nothing_else(
     await expect(part(page, "tokens")).to_have_text("Once upon a time")
     await page.clock.run_for(30_000)
     assert await page.evaluate("said") == ["#4 in queue, starts in about 2 minutes",
-        "Working on it. Reading"]  # fmt: skip
+        "Running. Reading"]  # fmt: skip
     await expect(heard).to_have_text("")
 
 
@@ -136,7 +136,7 @@ async def test_what_is_lost_is_greyed_and_can_still_be_read(
         await stand_in.until_called("GET /v1/jobs/a", 1 + dark)
         await expect(part(page, "connection")).to_be_hidden()
         await page.clock.run_for(4_500)
-        await expect(part(page, "connection")).to_contain_text("This is the last we know.")
+        await expect(part(page, "connection")).to_contain_text("This is the last known state.")
         await expect(part(page, "partial")).to_have_text("A first part")
         await axe(page)
         await looks(page, f"component-lost-{'dark' if dark else 'light'}")
@@ -151,5 +151,5 @@ async def test_it_is_still_for_who_wants_no_motion(windows: Windows, stand_in: S
     for motion, name in (("no-preference", "breathe"), ("reduce", "none")):
         page = await windows.open(reduced_motion=motion)
         await show(page, stand_in, **running())
-        await expect(part(page, "status")).to_have_text("Working on it")
+        await expect(part(page, "status")).to_have_text("Running")
         assert await part(page, "mark").evaluate(moving) == name

@@ -44,7 +44,7 @@ async def test_the_way_in_is_for_everybody(
         await fits_sideways(page)
         await page.get_by_label("Key").fill("a wrong one")
         await page.get_by_role("button", name="Sign in").click()
-        await expect(page.get_by_role("alert")).to_contain_text("This key is not known")
+        await expect(page.get_by_role("alert")).to_contain_text("This key is unknown")
         allowed_errors.append(r"401 \(Unauthorized\)")  # of the page itself, which says it
         await axe(page)
         await looks(page, f"login{'-phone' * phone}{'-dark' * dark}")
@@ -62,9 +62,9 @@ async def test_signing_in_takes_the_keyboard_alone(live: Live, page: Page) -> No
 async def test_the_keyboard_reaches_the_content_and_every_page(live: Live, page: Page) -> None:
     await live.login(page)
     await page.keyboard.press("Tab")
-    assert await focused(page) == "To the content"
+    assert await focused(page) == "Skip to content"
     assert await has_ring(page)
-    await expect(page.get_by_role("link", name="To the content")).to_be_in_viewport()
+    await expect(page.get_by_role("link", name="Skip to content")).to_be_in_viewport()
     await page.keyboard.press("Enter")
     await expect(page).to_have_url(f"{live.base}/#main")
     await page.goto(live.base)
@@ -120,9 +120,9 @@ async def test_a_page_that_is_not_there_leads_back(
     await live.login(page)
     await page.goto(f"{live.base}/no/such/page")
     allowed_errors.append("404")
-    await expect(page.get_by_role("heading", level=1)).to_have_text("There is no such page")
+    await expect(page.get_by_role("heading", level=1)).to_have_text("Page not found")
     await axe(page)
-    await page.get_by_role("link", name="The overview").click()
+    await page.get_by_role("link", name="Go to the overview").click()
     await expect(page).to_have_url(f"{live.base}/")
 
 

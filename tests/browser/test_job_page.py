@@ -49,11 +49,11 @@ async def test_what_runs_is_stopped_after_a_question_and_what_waits_at_once(
     assert not (await scene.read(runs))["cancel_requested"]
     await page.get_by_role("button", name="Cancel").click()
     await page.get_by_role("button", name="Yes, stop it").click()
-    await expect(page.get_by_role("status").filter(has_text="told to stop")).to_be_visible()
+    await expect(page.get_by_role("status").filter(has_text="asked to stop")).to_be_visible()
     assert (await scene.read(runs))["cancel_requested"]
     await page.goto(f"{live.base}/jobs/{waits}")
     await page.get_by_role("button", name="Cancel").click()
-    await expect(page.get_by_role("status").filter(has_text="is cancelled")).to_be_visible()
+    await expect(page.get_by_role("status").filter(has_text="was cancelled")).to_be_visible()
     assert (await scene.read(waits))["status"] == "cancelled"
 
 

@@ -1,4 +1,4 @@
-"""Queues, accounts, plans, workers and what is stuck, used as an operator does in a bad hour."""
+"""Pages of queues, accounts, plans, workers and stuck jobs, as operators use them in an outage."""
 
 from playwright.async_api import Page, expect
 
@@ -9,13 +9,13 @@ from browser.scene import Scene
 from browser.watched import Windows
 
 
-async def test_a_queue_is_paused_and_goes_on(live: Live, scene: Scene, page: Page) -> None:
-    """With the keyboard alone; and another tab sees it without being touched."""
+async def test_a_queue_is_paused_and_resumed(live: Live, scene: Scene, page: Page) -> None:
+    """With the keyboard alone; another tab shows it without a reload."""
     job = await scene.queued()
     await live.open(page, "/queues")
     other = await page.context.new_page()
     await other.goto(f"{live.base}/queues/line")
-    await other.get_by_label("Why, for those who see it").first.fill("the model is exchanged")
+    await other.get_by_label("Reason").first.fill("the model is exchanged")
     await other.keyboard.press("Enter")
     said = other.get_by_role("status").filter(has_text="Queue line is paused: 1 queued")
     await expect(said).to_be_visible()
@@ -25,14 +25,14 @@ async def test_a_queue_is_paused_and_goes_on(live: Live, scene: Scene, page: Pag
     await expect(page.locator("#queue-line")).to_contain_text("Paused")
     await other.get_by_role("button", name="Resume").focus()
     await other.keyboard.press("Enter")
-    await expect(other.get_by_role("status").filter(has_text="goes on")).to_be_visible()
+    await expect(other.get_by_role("status").filter(has_text="is resumed")).to_be_visible()
     await expect(page.locator("#queue-line")).not_to_contain_text("Paused")
 
 
-async def test_limits_are_edited_refused_and_given_back(
+async def test_limits_are_edited_refused_and_reset(
     live: Live, scene: Scene, page: Page, allowed_errors: list[str]
 ) -> None:
-    allowed_errors.append("422")  # of the page itself, which says what is wrong
+    allowed_errors.append("422")  # of the page itself, which shows the problem
     await scene.queue("line", concurrency=2)
     await live.open(page, "/queues/line")
     line = page.locator("#option-concurrency")
@@ -46,25 +46,21 @@ async def test_limits_are_edited_refused_and_given_back(
     await axe(page)
     await field.fill("7")
     await page.keyboard.press("Enter")
-    await expect(page.get_by_role("status").filter(has_text="It counts at once")).to_be_visible()
+    await expect(page.get_by_role("status").filter(has_text="This applies at once")).to_be_visible()
     await expect(line).to_contain_text("edited")
     assert await _concurrency(scene) == 7
-    await page.get_by_role("button", name="Go back to what is declared").click()
-    await expect(page.get_by_role("heading", level=1)).to_contain_text(
-        "Go back to what is declared"
-    )
+    await page.get_by_role("button", name="Reset to declared options").click()
+    await expect(page.get_by_role("heading", level=1)).to_contain_text("Reset to declared options")
     await axe(page)
     await page.get_by_role("link", name="No, go back").click()
-    assert await _concurrency(scene) == 7, "it was only asked for"
-    await page.get_by_role("button", name="Go back to what is declared").click()
-    await page.get_by_role("button", name="Go back to what is declared").click()
+    assert await _concurrency(scene) == 7, "not confirmed yet"
+    await page.get_by_role("button", name="Reset to declared options").click()
+    await page.get_by_role("button", name="Reset to declared options").click()
     await expect(page.get_by_role("status").filter(has_text="as declared again")).to_be_visible()
     assert await _concurrency(scene) == 2
 
 
-async def test_half_a_limit_typed_outlives_what_happens_meanwhile(
-    live: Live, scene: Scene, page: Page
-) -> None:
+async def test_an_unfinished_input_survives_a_refresh(live: Live, scene: Scene, page: Page) -> None:
     await scene.queue("line", concurrency=2)
     await live.open(page, "/queues/line")
     field = page.locator("#option-concurrency").get_by_role("textbox")
@@ -78,7 +74,7 @@ async def test_half_a_limit_typed_outlives_what_happens_meanwhile(
     await expect(order).to_have_value("fair")
 
 
-async def test_a_provider_that_is_away_is_seen_and_tried_again_by_hand(
+async def test_the_circuit_of_an_unavailable_provider_is_closed_and_opened_by_hand(
     live: Live, scene: Scene, page: Page
 ) -> None:
     await scene.outage("llama")
@@ -90,15 +86,13 @@ async def test_a_provider_that_is_away_is_seen_and_tried_again_by_hand(
     await circuit.get_by_role("button", name="Close now").click()
     await expect(page.get_by_role("status").filter(has_text="is closed")).to_be_visible()
     await expect(circuit).to_contain_text("Closed")
-    await circuit.get_by_label("Why, for those who see it").fill("they told us")
+    await circuit.get_by_label("Reason").fill("they told us")
     await circuit.get_by_role("button", name="Open by hand").click()
     await expect(circuit).to_contain_text("opened by hand")
     await axe(page)
 
 
-async def test_an_overview_tells_of_an_outage_while_somebody_looks(
-    live: Live, scene: Scene, page: Page
-) -> None:
+async def test_an_open_overview_shows_a_new_outage(live: Live, scene: Scene, page: Page) -> None:
     await systems.five_jobs(scene)
     await live.open(page, "/")
     await page.evaluate("window.sameLoad = true")
@@ -107,7 +101,7 @@ async def test_an_overview_tells_of_an_outage_while_somebody_looks(
     await scene.outage("llama", cls="auth")
     await expect(main).to_contain_text("llama")
     await expect(main).to_contain_text("refuses the key")
-    assert await page.evaluate("window.sameLoad"), "the page was loaded anew"
+    assert await page.evaluate("window.sameLoad"), "the page was reloaded"
     await axe(page)
 
 
@@ -143,31 +137,31 @@ async def test_an_account_gets_another_plan(live: Live, scene: Scene, page: Page
     await live.open(page, "/accounts/anna")
     await page.get_by_label("Change to").select_option("school")
     await page.get_by_role("button", name="Change plan").click()
-    await expect(page.get_by_role("status").filter(has_text="has plan school")).to_be_visible()
+    await expect(page.get_by_role("status").filter(has_text="now has plan school")).to_be_visible()
     await expect(page.get_by_role("region", name="Plan")).to_contain_text("It has plan school")
 
 
-async def test_what_is_stuck_is_looked_at_and_stopped_after_a_question(
+async def test_a_stuck_job_is_stopped_after_confirmation(
     live: Live, scene: Scene, page: Page
 ) -> None:
     await live.open(page, "/stuck")
-    await expect(page.get_by_role("main")).to_contain_text("Nothing is stuck.")
+    await expect(page.get_by_role("main")).to_contain_text("No job is stuck.")
     job = await scene.stale(minutes=9)
     row = page.locator(f"#job-{job}")
     await expect(row).to_contain_text("TIER1")
     await row.get_by_role("button", name="Cancel").click()
-    assert not (await scene.read(job))["cancel_requested"], "it was only asked for"
+    assert not (await scene.read(job))["cancel_requested"], "not confirmed yet"
     await axe(page)
     await page.locator("main form button").click()
     await expect(page.get_by_role("status").first).to_be_visible()
     assert (await scene.read(job))["cancel_requested"]
 
 
-async def test_workers_come_and_go_on_an_open_page(live: Live, scene: Scene, page: Page) -> None:
+async def test_an_open_page_shows_new_workers(live: Live, scene: Scene, page: Page) -> None:
     await live.open(page, "/workers")
-    await expect(page.get_by_role("main")).to_contain_text("No worker is there")
+    await expect(page.get_by_role("main")).to_contain_text("No worker is alive")
     await scene.worker("host-12")
-    await scene.queued()  # what changes with time alone is seen with the next change
+    await scene.queued()  # a new worker alone sends no event; the next change does
     await expect(page.get_by_role("main")).to_contain_text("host-12")
 
 
@@ -191,7 +185,7 @@ async def _concurrency(scene: Scene) -> int | None:
     return found
 
 
-# Cells in which a word without a hyphen goes on in the next line.
+# Finds words without a hyphen that are broken across lines of a cell.
 BROKEN_WORDS = """() => {
   const broken = [];
   for (const cell of document.querySelectorAll("main table td")) {
@@ -210,10 +204,10 @@ BROKEN_WORDS = """() => {
 }"""
 
 
-async def test_words_in_tables_stay_whole_on_a_narrow_desk(
+async def test_words_in_tables_are_not_broken_on_a_narrow_screen(
     live: Live, scene: Scene, windows: Windows
 ) -> None:
-    """At 1024 px a queue was "scanne r" and a stage "generati ng"."""
+    """At 1024 px a queue was shown as "scanne r" and a stage as "generati ng"."""
     for kind in ("scanner-of-packages", "give_feedback"):
         await scene.queue(
             kind, concurrency=40, rate="120/min", stale_after_seconds=60, timeout_seconds=7_200

@@ -98,7 +98,7 @@ async def test_plain_html(
     site.pages["essay"] = html.replace("TOKEN", "pt_over.and-out")
     await page.goto(f"{site.base}/pages/essay")
     status = page.locator("penstock-job [part=status]")
-    await expect(status).to_have_text("Working on it")
+    await expect(status).to_have_text("Running")
     assert site.asked == 1
     await scene.end(row, "succeeded", result={"score": 7})
     await expect(status).to_have_text("Done")
@@ -154,7 +154,7 @@ async def test_own_words_and_an_own_result(live: Live, page: Page, scene: Scene)
         [job, token],
     )
     status = page.locator("penstock-job [part=status]")
-    await expect(status).to_have_text("Waiting")
+    await expect(status).to_have_text("Queued")
     await page.evaluate(f"async () => {{ {words} }}")
     await expect(status).to_have_text("Hold on")
     await page.evaluate("document.querySelector('penstock-job').lang = 'de'")

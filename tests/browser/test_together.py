@@ -54,9 +54,7 @@ async def test_a_page_and_its_components_share_one_stream(page: Page, stand_in: 
     await until_heard(page, "live")
     stand_in.put("b", status="running", attempt=1)
     await until_heard(page, "b running")
-    await expect(page.locator("penstock-job [part=words]")).to_have_text(
-        ["Waiting", "Working on it"]
-    )
+    await expect(page.locator("penstock-job [part=words]")).to_have_text(["Queued", "Running"])
     # One that is on no component is the page's alone.
     stand_in.put("c", topic="a1")
     await until_heard(page, "c queued")
@@ -85,7 +83,7 @@ async def test_one_new_token_is_asked_for_and_given_to_all(
 
     await eventually(is_back, "one stream with the new token", seconds=20)
     stand_in.put("j7", status="running", attempt=1)
-    await expect(page.locator("penstock-job [part=words]").last).to_have_text("Working on it")
+    await expect(page.locator("penstock-job [part=words]").last).to_have_text("Running")
     assert await page.evaluate("renewals") == 1
 
 
@@ -113,15 +111,15 @@ STATES: dict[str, tuple[dict[str, Any], str, str, str]] = {
     # What is told, then: status, its place or why it failed, what the button says.
     "one has ended, the other waits": (
         batch(ENDED, WAITS, status="running", position=5),
-        "Waiting",
+        "Queued",
         "#5 in queue",
         "Cancel",
     ),
     "it stops": (batch(ENDED, STOPS, status="running"), "Cancelling…", "", "Cancelling…"),
     "all have failed": (
         batch(FAILED, status="failed"),
-        "This did not work",
-        "It took longer than it may, and was stopped.",
+        "Failed",
+        "It exceeded its time limit and was stopped.",
         "",
     ),
 }

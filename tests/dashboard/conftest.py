@@ -1,4 +1,4 @@
-"""`visitor`, who may see nothing, and `operator`, who is signed in; `scene` makes jobs."""
+"""Fixtures: `visitor` without a session, `operator` who is signed in, `scene` which makes jobs."""
 
 import asyncpg
 import pytest
@@ -33,7 +33,7 @@ async def scene(conn: asyncpg.Connection, clock: Clock) -> Scene:
 
 @pytest.fixture
 async def things(scene: Scene) -> Things:
-    """One of each that a page may show, and their paths."""
+    """One of each thing that a page shows, and their paths."""
     await scene.plan()
     await scene.account("u1", 10)
     job = await scene.queued(account="u1", topic="t")

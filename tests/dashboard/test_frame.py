@@ -1,4 +1,4 @@
-"""What every page has, whoever wrote it. The routes are walked, so that none is left out."""
+"""Checks of every page: session, form tokens, headers. All routes are walked."""
 
 import json
 import re
@@ -15,10 +15,10 @@ from support.dashboard.visitor import Visitor, text, token_of
 from support.dashboard.walk import OPEN, STREAM, Things
 from support.http.site import Site
 
-# --- who sees it -----------------------------------------------------------------------------
+# --- sessions -----------------------------------------------------------------------------
 
 
-async def test_every_page_asks_who_is_there(site: Site, visitor: Visitor, things: Things) -> None:
+async def test_every_page_needs_a_session(site: Site, visitor: Visitor, things: Things) -> None:
     walked = 0
     for path in things.pages(site.api):
         answer = await visitor.get(path)
@@ -30,7 +30,7 @@ async def test_every_page_asks_who_is_there(site: Site, visitor: Visitor, things
     assert walked >= 6
     for path in (f"/uploads/{UUID(int=7)}", "/ledger.csv?account=u1"):
         assert (await visitor.get(path)).status_code == 303
-    # An EventSource would follow to the form, and come back for ever.
+    # An EventSource would follow the redirect to the form and reconnect for ever.
     assert (await visitor.get(STREAM)).status_code == 204
 
 
@@ -44,7 +44,7 @@ async def test_every_page_is_shown_to_an_operator(
         assert answer.text.count("<h1") == 1, path
 
 
-async def test_a_head_is_answered_as_a_look(site: Site, operator: Visitor, things: Things) -> None:
+async def test_head_requests_are_answered(site: Site, operator: Visitor, things: Things) -> None:
     for path in things.pages(site.api):
         assert (await operator.http.head(path)).status_code == 200, path
 
@@ -52,10 +52,10 @@ async def test_a_head_is_answered_as_a_look(site: Site, operator: Visitor, thing
 # --- forms -----------------------------------------------------------------------------------
 
 
-async def test_no_form_is_taken_without_its_token(
+async def test_no_form_is_accepted_without_its_token(
     site: Site, operator: Visitor, things: Things, conn: asyncpg.Connection
 ) -> None:
-    """E14: each form of each page, without, with a wrong one, and with somebody else's."""
+    """E14: every form of every page, without a token, with wrong ones, with another session's."""
     other = Visitor(site)
     await other.sign_in()
     strangers = await other.token()
@@ -75,7 +75,7 @@ async def test_no_form_is_taken_without_its_token(
         for what, fields in wrong.items():
             answer = await operator.send(path, things.fields | fields)
             assert answer.status_code == 403, f"{path} with {what}: {answer.status_code}"
-            assert "nothing was done" in text(answer)
+            assert "nothing was changed" in text(answer)
         if path not in OPEN:
             answer = await operator.send(f"{path}?form_token={own}", things.fields)
             assert answer.status_code == 403, f"{path} with its token in the address"
@@ -83,7 +83,7 @@ async def test_no_form_is_taken_without_its_token(
     assert (await operator.get("/")).status_code == 200, "still signed in"
 
 
-async def test_no_form_is_taken_from_who_is_not_signed_in(
+async def test_no_form_is_accepted_without_a_session(
     site: Site, operator: Visitor, visitor: Visitor, things: Things, conn: asyncpg.Connection
 ) -> None:
     token = await operator.token()
@@ -95,10 +95,10 @@ async def test_no_form_is_taken_from_who_is_not_signed_in(
     assert await factory.contents(conn) == before
 
 
-async def test_with_its_token_each_form_is_taken(
+async def test_every_form_is_accepted_with_its_token(
     site: Site, things: Things, conn: asyncpg.Connection
 ) -> None:
-    """So that the refusals above are for the token, and for nothing else."""
+    """This proves that the token alone causes the refusals above."""
     effects = 0
     for path in things.forms(site.api):
         operator = Visitor(site)
@@ -107,27 +107,27 @@ async def test_with_its_token_each_form_is_taken(
         answer = await operator.post(path, things.fields, follow=False)
         assert answer.status_code in {200, 303, 404, 409, 422}, f"{path}: {answer.status_code}"
         effects += before != await factory.contents(conn)
-    assert effects >= 5, "the fields of this test do nothing any more"
+    assert effects >= 5, "the fields of this test have no effect any more"
 
 
-async def test_no_form_is_taken_from_another_site(
+async def test_no_form_is_accepted_from_another_site(
     site: Site, operator: Visitor, things: Things, conn: asyncpg.Connection
 ) -> None:
-    """Browsers say where a request comes from; one that says so is believed even with a token."""
+    """Browsers send Sec-Fetch-Site; another site is refused even with a valid token."""
     token = await operator.token()
     before = await factory.contents(conn)
     for path in ["/login", *things.forms(site.api)]:
-        for said in ("cross-site", "same-site", "nonsense"):
+        for page_text in ("cross-site", "same-site", "nonsense"):
             fields = things.fields | {"form_token": token}
-            answer = await operator.send(path, fields, sec_fetch_site=said)
+            answer = await operator.send(path, fields, sec_fetch_site=page_text)
             assert answer.status_code == 403, f"{path}: {answer.status_code}"
     assert await factory.contents(conn) == before
 
 
-async def test_nothing_is_done_by_looking(
+async def test_a_get_request_changes_nothing(
     site: Site, operator: Visitor, things: Things, conn: asyncpg.Connection
 ) -> None:
-    """What a form does, a link cannot: no page takes its action by GET."""
+    """No action can be triggered by a link."""
     before = await factory.contents(conn)
     for path in set(things.forms(site.api)) - set(things.pages(site.api)):
         answer = await operator.get(path)
@@ -158,10 +158,10 @@ async def test_every_page_has_its_headers(
         assert answer.headers["cache-control"] == "no-store", where
 
 
-async def test_no_page_holds_what_the_policy_forbids(
+async def test_no_page_contains_what_the_policy_forbids(
     site: Site, operator: Visitor, things: Things
 ) -> None:
-    """It would only be missed in a browser, and by whoever looks there."""
+    """Otherwise only a person with a browser would notice."""
     for path in things.pages(site.api):
         body = (await operator.get(path)).text
         assert not re.search(r"\sstyle\s*=", body), f"{path} has a style attribute"
@@ -171,22 +171,22 @@ async def test_no_page_holds_what_the_policy_forbids(
         assert "hx-on" not in body, path
 
 
-# --- when something is wrong -----------------------------------------------------------------
+# --- errors -----------------------------------------------------------------
 
 
-async def test_a_form_too_large_is_refused_on_a_page(operator: Visitor) -> None:
+async def test_a_form_that_is_too_large_is_refused_on_a_page(operator: Visitor) -> None:
     answer = await operator.post("/logout", {"much": "x" * 300_000}, follow=False)
     assert answer.status_code == 413
     assert "<h1" in answer.text
 
 
-async def test_a_form_that_is_none_is_refused(operator: Visitor) -> None:
+async def test_a_malformed_form_is_refused(operator: Visitor) -> None:
     answer = await operator.http.post("/logout", content=b"\xff\xfe\x00")
     assert answer.status_code == 403
 
 
-async def test_what_comes_from_outside_is_text_on_a_page(operator: Visitor, scene: Scene) -> None:
-    """E14: names of accounts, topics and kinds are whatever callers wrote."""
+async def test_html_from_callers_is_escaped(operator: Visitor, scene: Scene) -> None:
+    """E14: callers choose the names of accounts, topics and kinds."""
     await scene.plan()
     evil = "<img src=x onerror=alert(1)>"
     await scene.queued(account=evil, topic=evil, payload={"a": evil})
@@ -194,22 +194,24 @@ async def test_what_comes_from_outside_is_text_on_a_page(operator: Visitor, scen
         assert evil not in (await operator.get(path)).text, path
 
 
-async def test_the_document_of_the_api_names_no_page(site: Site) -> None:
+async def test_the_openapi_document_has_no_pages(site: Site) -> None:
     assert isinstance(site.api, Starlette)
-    told = (await site.anonymous.get("/openapi.json")).json()
-    assert not [path for path in told["paths"] if path in {"/", "/jobs", "/login"}]
+    document = (await site.anonymous.get("/openapi.json")).json()
+    assert not [path for path in document["paths"] if path in {"/", "/jobs", "/login"}]
 
 
 # --- notices ---------------------------------------------------------------------------------
 
 
-async def test_a_notice_that_we_did_not_leave_is_not_shown(operator: Visitor, scene: Scene) -> None:
-    """A site beside ours can set cookies for the whole domain, and would speak in our name."""
+async def test_a_notice_without_a_valid_signature_is_not_shown(
+    operator: Visitor, scene: Scene
+) -> None:
+    """Another site on the domain can set cookies, and could show messages in our name."""
     await scene.queue("line")
     own = "; ".join(f"{one.name}={one.value}" for one in operator.http.cookies.jar)
-    said = json.dumps({"text": "Send your key to evil.example", "bad": True, "x": 2**33})
-    forged = signed.sign(b"another key", json.loads(said))
-    for notice in (quote(said), forged, "[" * 5_000, "x", '"'):
+    page_text = json.dumps({"text": "Send your key to evil.example", "bad": True, "x": 2**33})
+    forged = signed.sign(b"another key", json.loads(page_text))
+    for notice in (quote(page_text), forged, "[" * 5_000, "x", '"'):
         answer = await operator.get("/queues", cookie=f"{own}; penstock_notice={notice}")
         assert answer.status_code == 200, notice[:40]
         assert "evil.example" not in answer.text

@@ -1,4 +1,4 @@
-"""Where the dashboard lies: under any path, beside the API, with its files; or nothing lies."""
+"""Paths of the dashboard: under any prefix, its static files, and pages that do not exist."""
 
 import re
 
@@ -13,12 +13,12 @@ from support.http.site import Site, problem
 
 
 async def test_it_works_under_a_path_of_another_app(site: Site, things: Things) -> None:
-    """Mounted by an app of somebody's own under /tools/queue."""
+    """An app mounts the dashboard under /tools/queue."""
     await _walk_below(site, Starlette(routes=[Mount("/tools/queue", site.api)]), things)
 
 
 async def test_it_works_behind_a_proxy_that_strips_its_path(site: Site, things: Things) -> None:
-    """The proxy says nothing of the path it removes."""
+    """The proxy does not report the prefix that it removes."""
 
     async def proxy(scope: dict[str, object], receive: object, send: object) -> None:
         path = str(scope["path"])
@@ -31,7 +31,7 @@ async def test_it_works_behind_a_proxy_that_strips_its_path(site: Site, things: 
 
 
 async def _walk_below(site: Site, app: object, things: Things) -> None:
-    """Sign in, and follow every link, form and file of every page: all lie under the path."""
+    """Sign in, then check that all links, forms and files of all pages are under the prefix."""
     await site.start()
     transport = httpx.ASGITransport(app=app)  # type: ignore[arg-type]
     walker = Visitor(site, prefix="/tools/queue")
@@ -48,10 +48,10 @@ async def _walk_below(site: Site, app: object, things: Things) -> None:
         for path in things.pages(site.api):
             page = await walker.get(path)
             assert page.status_code == 200, path
-            for told in re.findall(r'\b(?:href|src|action|hx-get|data-live)="([^"]*)"', page.text):
-                led = page.url.join(told.replace("&amp;", "&"))
-                if led.host == "penstock.test" and not told.startswith("#"):
-                    assert led.path.startswith("/tools/queue/"), f"{path} leads to {told}"
+            for link in re.findall(r'\b(?:href|src|action|hx-get|data-live)="([^"]*)"', page.text):
+                led = page.url.join(link.replace("&amp;", "&"))
+                if led.host == "penstock.test" and not link.startswith("#"):
+                    assert led.path.startswith("/tools/queue/"), f"{path} leads to {link}"
                     seen.add(led.path)
         for path in sorted(seen):
             if path.startswith("/tools/queue/static/"):
@@ -61,40 +61,40 @@ async def _walk_below(site: Site, app: object, things: Things) -> None:
         assert out.url.path == "/tools/queue/login"
 
 
-async def test_the_old_name_of_the_jobs_page_leads_there(operator: Visitor) -> None:
+async def test_the_old_name_of_the_jobs_page_redirects_to_it(operator: Visitor) -> None:
     answer = await operator.get("/ai-queue", follow=True)
     assert answer.url.path == "/jobs"
     assert answer.status_code == 200
 
 
-async def test_where_nothing_is_a_page_says_so_to_people(operator: Visitor) -> None:
+async def test_an_unknown_path_shows_a_page_to_people(operator: Visitor) -> None:
     for path in ("/nothing/here", "/jobs/", "/static"):
         answer = await operator.get(path)
         assert answer.status_code == 404, path
         assert answer.headers["content-type"].startswith("text/html")
-        assert "There is no such page" in text(answer)
+        assert "Page not found" in text(answer)
 
 
-async def test_where_nothing_is_programs_are_told_as_always(site: Site, operator: Visitor) -> None:
+async def test_an_unknown_path_returns_a_problem_to_programs(site: Site, operator: Visitor) -> None:
     problem(await operator.get("/v1/nothing"), 404, "not_found")
     problem(await site.anonymous.get("/nothing/here"), 404, "not_found")
     problem(await operator.get("/static/nothing.js"), 404, "not_found")
 
 
-async def test_programs_are_told_so_under_a_path_of_another_app_too(site: Site) -> None:
+async def test_an_unknown_path_returns_a_problem_to_programs_under_a_prefix_too(site: Site) -> None:
     client = site.client(None, prefix="/tools/queue")
     for path in ("/v1/nothing", "/static/nothing.js"):
         problem(await client.get(path, headers={"accept": "text/html"}), 404, "not_found")
 
 
 async def test_a_deep_address_makes_no_large_page(visitor: Visitor) -> None:
-    """The way back to the root stands before every address of the page."""
+    """Every link of the page repeats the relative path to the root."""
     answer = await visitor.get("/a" + "/" * 60_000)
     assert answer.status_code == 404
     assert len(answer.content) < 20_000
 
 
-async def test_a_visitor_learns_of_no_page_by_its_absence(visitor: Visitor) -> None:
+async def test_a_404_page_shows_no_menu_to_visitors(visitor: Visitor) -> None:
     answer = await visitor.get("/nothing/here")
     assert answer.status_code == 404
     assert "Sign out" not in text(answer)
@@ -103,7 +103,7 @@ async def test_a_visitor_learns_of_no_page_by_its_absence(visitor: Visitor) -> N
 # --- files -----------------------------------------------------------------------------------
 
 
-async def test_files_are_kept_for_a_while_and_asked_for_again(visitor: Visitor) -> None:
+async def test_static_files_are_cached_and_revalidated(visitor: Visitor) -> None:
     answer = await visitor.get("/static/dashboard.css")
     assert answer.status_code == 200
     assert answer.headers["content-type"].startswith("text/css")
@@ -135,8 +135,8 @@ async def test_pages_of_other_origins_may_load_the_component(visitor: Visitor) -
         "%00",
     ],
 )
-async def test_only_files_of_the_pages_are_served(site: Site, path: str) -> None:
-    """The address as it was written: a client that tidies it up would hide what is asked here."""
+async def test_only_static_files_are_served(site: Site, path: str) -> None:
+    """The raw path is sent: a client that normalizes it would hide the traversal."""
     client = site.client(None)
     url = httpx.URL("http://penstock.test/static/").copy_with(raw_path=f"/static/{path}".encode())
     answer = await client.get(url)

@@ -1,5 +1,4 @@
-"""Who gets in: by key, by the link that works once; and when they are out again (G14's half of
-the pages)."""
+"""Sessions: sign-in by key or one-time link, redirects, and how sessions end (G14 for pages)."""
 
 import re
 import time
@@ -21,7 +20,7 @@ OURS = SignInTokens(Roots((SECRET,)))
 
 
 async def is_in(visitor: Visitor) -> bool:
-    """Whether the overview is shown; else the form has to be."""
+    """Whether the overview is shown; otherwise the sign-in form must be."""
     answer = await visitor.get("/")
     if answer.status_code == 200:
         return True
@@ -31,22 +30,22 @@ async def is_in(visitor: Visitor) -> bool:
 
 
 def bring(visitor: Visitor, cookie: str) -> None:
-    """Come with this cookie instead of one that was given."""
+    """Replace the visitor's session cookie."""
     visitor.http.cookies.set(OURS.cookie, cookie, domain="penstock.test")
 
 
-# --- getting in ------------------------------------------------------------------------------
+# --- signing in ------------------------------------------------------------------------------
 
 
-async def test_the_operators_secret_opens_the_pages(visitor: Visitor) -> None:
+async def test_the_operators_secret_signs_in(visitor: Visitor) -> None:
     assert not await is_in(visitor)
     answer = await visitor.sign_in(SECRET)
     assert (answer.status_code, answer.headers["location"]) == (303, "./")
     assert await is_in(visitor)
 
 
-async def test_an_admin_key_opens_them_too(site: Site, visitor: Visitor) -> None:
-    await visitor.sign_in(f"  {await site.make_key('admin')}\n")  # as it is pasted
+async def test_an_admin_key_signs_in(site: Site, visitor: Visitor) -> None:
+    await visitor.sign_in(f"  {await site.make_key('admin')}\n")  # with blanks, as pasted
     assert await is_in(visitor)
 
 
@@ -56,12 +55,12 @@ async def test_an_admin_key_opens_them_too(site: Site, visitor: Visitor) -> None
 async def test_a_wrong_key_is_refused_with_a_sentence(visitor: Visitor, given: str) -> None:
     answer = await visitor.sign_in(given)
     assert answer.status_code == 401
-    assert "This key is not known, is revoked, or its time is over." in text(answer)
+    assert "This key is unknown, revoked or expired." in text(answer)
     assert not given or given not in answer.text, "it is not repeated on the page"
     assert not await is_in(visitor)
 
 
-async def test_wrong_keys_are_counted_together_with_those_of_the_api(
+async def test_wrong_keys_count_together_with_those_of_the_api(
     site: Site, visitor: Visitor
 ) -> None:
     for _ in range(caller.FAILURES // 2):
@@ -78,9 +77,7 @@ async def test_wrong_keys_are_counted_together_with_those_of_the_api(
 
 
 @pytest.mark.parametrize("kind", ["app", "account", "process"])
-async def test_keys_that_are_not_the_operators_open_nothing(
-    site: Site, visitor: Visitor, kind: str
-) -> None:
+async def test_keys_of_other_kinds_do_not_sign_in(site: Site, visitor: Visitor, kind: str) -> None:
     key = await site.make_key(kind, "u1" if kind == "account" else None)
     answer = await visitor.sign_in(key)
     assert answer.status_code == 403
@@ -89,7 +86,7 @@ async def test_keys_that_are_not_the_operators_open_nothing(
     assert not await is_in(visitor)
 
 
-async def test_a_token_for_a_browser_opens_nothing(site: Site, visitor: Visitor) -> None:
+async def test_a_browser_token_does_not_sign_in(site: Site, visitor: Visitor) -> None:
     await site.make_account("u1")
     made = await site.admin.post("/v1/tokens", json={"account": "u1"})
     token = made.json()["token"]
@@ -98,8 +95,8 @@ async def test_a_token_for_a_browser_opens_nothing(site: Site, visitor: Visitor)
     assert (await visitor.get(f"/jobs?token={token}")).status_code == 303
 
 
-async def test_bearer_keys_are_for_programs(visitor: Visitor) -> None:
-    """A page shown for a header could be had by whoever makes a browser send one."""
+async def test_bearer_keys_open_no_pages(visitor: Visitor) -> None:
+    """A page that accepts a header could be read by a site that makes the browser send one."""
     answer = await visitor.get("/jobs", authorization=f"Bearer {SECRET}")
     assert answer.status_code == 303
 
@@ -112,32 +109,30 @@ async def test_a_link_signs_in_once(site: Site, visitor: Visitor) -> None:
     second = Visitor(site)
     refused = await second.get(f"/login?code={code}")
     assert refused.status_code == 401
-    assert "This link was used already, or is too old. Sign in with a key." in text(refused)
+    assert "This link was already used or has expired. Sign in with a key." in text(refused)
     assert not await is_in(second)
 
 
-async def test_a_link_does_not_wait_for_ever(
-    visitor: Visitor, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_link_expires(visitor: Visitor, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(session, "LINK_SECONDS", -1)
     refused = await visitor.get(f"/login?code={OURS.make_link()}")
     assert refused.status_code == 401
     assert not await is_in(visitor)
 
 
-async def test_a_link_that_was_opened_is_used_also_by_who_was_in(
+async def test_a_link_is_used_up_even_by_a_signed_in_operator(
     site: Site, operator: Visitor
 ) -> None:
-    """It is in the history of a browser now."""
+    """It is now in the history of a browser."""
     code = OURS.make_link()
     assert (await operator.get(f"/login?code={code}")).status_code == 303
     assert (await Visitor(site).get(f"/login?code={code}")).status_code == 401
 
 
-async def test_a_link_is_over_with_the_process_that_printed_it(
+async def test_a_link_is_invalid_in_another_process(
     visitor: Visitor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The next one has the same secret, and has forgotten which were used."""
+    """The next process has the same secret, but does not know which links were used."""
     code = OURS.make_link()
     monkeypatch.setattr(session, "_PROCESS", "the next one")
     assert (await visitor.get(f"/login?code={code}")).status_code == 401
@@ -145,22 +140,22 @@ async def test_a_link_is_over_with_the_process_that_printed_it(
 
 
 @pytest.mark.parametrize("code", ["", ".", "a.b", "a.b.c", "ä.ä", "=.=", "e30.e30", "%00"])
-async def test_a_link_that_nobody_made_is_refused(visitor: Visitor, code: str) -> None:
+async def test_a_forged_link_is_refused(visitor: Visitor, code: str) -> None:
     assert (await visitor.get(f"/login?code={quote(code)}")).status_code == 401
     assert not await is_in(visitor)
 
 
-async def test_a_link_and_a_session_are_not_the_same_thing(visitor: Visitor) -> None:
+async def test_a_session_cookie_is_no_link_and_a_link_no_cookie(visitor: Visitor) -> None:
     _, cookie = OURS.open(None)
     assert (await visitor.get(f"/login?code={cookie}")).status_code == 401
     bring(visitor, OURS.make_link())
     assert not await is_in(visitor)
 
 
-# --- where they are led ----------------------------------------------------------------------
+# --- redirects ----------------------------------------------------------------------
 
 
-async def test_who_wanted_a_page_gets_it_after_signing_in(visitor: Visitor) -> None:
+async def test_the_requested_page_is_shown_after_sign_in(visitor: Visitor) -> None:
     asked = await visitor.get("/jobs?status=failed&account=u%201")
     assert asked.status_code == 303
     form = await visitor.get(asked.headers["location"].removeprefix("."))
@@ -189,10 +184,12 @@ async def test_who_wanted_a_page_gets_it_after_signing_in(visitor: Visitor) -> N
         "?next=//evil.example",
     ],
 )
-async def test_signing_in_leads_nowhere_else(site: Site, visitor: Visitor, wanted: str) -> None:
+async def test_sign_in_redirects_to_dashboard_pages_only(
+    site: Site, visitor: Visitor, wanted: str
+) -> None:
     answers = [
         await visitor.sign_in(wanted=wanted),  # by the form
-        await visitor.get(f"/login?next={quote(wanted)}"),  # by whoever is signed in
+        await visitor.get(f"/login?next={quote(wanted)}"),  # by a signed-in operator
         await Visitor(site).get(f"/login?code={OURS.make_link()}&next={quote(wanted)}"),
     ]
     for answer in answers:
@@ -204,29 +201,29 @@ async def test_signing_in_leads_nowhere_else(site: Site, visitor: Visitor, wante
         assert "a" not in answer.cookies
 
 
-# --- what holds a session --------------------------------------------------------------------
+# --- cookies and keys --------------------------------------------------------------------
 
 
-async def test_the_cookie_is_kept_from_scripts_and_other_sites(visitor: Visitor) -> None:
+async def test_the_cookie_is_hidden_from_scripts_and_other_sites(visitor: Visitor) -> None:
     answer = await visitor.sign_in()
-    [said] = [one for one in answer.headers.get_list("set-cookie") if OURS.cookie in one]
-    assert "httponly" in said.lower()
-    assert "samesite=lax" in said.lower()
-    assert "secure" not in said.lower(), "it would be lost over plain http"
+    [page_text] = [one for one in answer.headers.get_list("set-cookie") if OURS.cookie in one]
+    assert "httponly" in page_text.lower()
+    assert "samesite=lax" in page_text.lower()
+    assert "secure" not in page_text.lower(), "it would be lost over plain http"
 
 
-async def test_over_https_the_cookie_never_travels_without(
+async def test_over_https_the_cookie_is_secure(
     visitor: Visitor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Behind a proxy that ends TLS the request itself comes without."""
+    """Behind a proxy that terminates TLS, the request itself comes over http."""
     monkeypatch.setenv("PENSTOCK_PUBLIC_URL", "https://queue.example.org")
-    assert "to be opened at https://queue.example.org" in await visitor.read("/login")
+    assert "Open this installation at https://queue.example.org" in await visitor.read("/login")
     answer = await visitor.get(f"/login?code={OURS.make_link()}")
-    [said] = [one for one in answer.headers.get_list("set-cookie") if OURS.cookie in one]
-    assert "secure" in said.lower()
+    [page_text] = [one for one in answer.headers.get_list("set-cookie") if OURS.cookie in one]
+    assert "secure" in page_text.lower()
 
 
-async def test_a_forged_cookie_opens_nothing(visitor: Visitor) -> None:
+async def test_a_forged_cookie_is_refused(visitor: Visitor) -> None:
     _, cookie = OURS.open(None)
     body, mac = cookie.split(".")
     forged = {
@@ -245,7 +242,7 @@ async def test_a_forged_cookie_opens_nothing(visitor: Visitor) -> None:
     assert await is_in(visitor)
 
 
-async def test_a_session_ends_by_itself(visitor: Visitor, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_session_expires(visitor: Visitor, monkeypatch: pytest.MonkeyPatch) -> None:
     begun = time.time()
     await visitor.sign_in()
     monkeypatch.setattr(time, "time", lambda: begun + session.SESSION_SECONDS - 60)
@@ -254,10 +251,10 @@ async def test_a_session_ends_by_itself(visitor: Visitor, monkeypatch: pytest.Mo
     assert not await is_in(visitor)
 
 
-async def test_the_old_secret_opens_while_two_are_exchanged(
+async def test_the_old_secret_works_during_a_rotation(
     site: Site, visitor: Visitor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Nobody is thrown out by the exchange; with the old one gone, they are."""
+    """A rotation ends no sessions; removing the old secret does."""
     monkeypatch.setenv("PENSTOCK_SECRET", f"{NEXT_SECRET},{SECRET}")
     await visitor.sign_in(SECRET)
     assert await is_in(visitor)
@@ -282,16 +279,16 @@ async def test_a_revoked_key_ends_its_sessions(site: Site, visitor: Visitor) -> 
     assert refused.headers["location"] == "./login"
 
 
-async def test_who_signs_out_is_out(visitor: Visitor) -> None:
+async def test_sign_out_ends_the_session(visitor: Visitor) -> None:
     await visitor.sign_in()
     answer = await visitor.post("/logout")
     assert "You are signed out." in text(answer)
     assert not await is_in(visitor)
-    assert "You are signed out." not in text(await visitor.get("/login")), "said once"
+    assert "You are signed out." not in text(await visitor.get("/login")), "shown once"
 
 
 async def test_another_site_cannot_sign_somebody_in(visitor: Visitor) -> None:
-    """Else a person would work, unknowing, in a session of somebody else."""
+    """Otherwise a person would unknowingly work in somebody else's session."""
     form = token_of(await visitor.get("/login"))
     for fields in ({}, {"form_token": ""}, {"form_token": form[::-1]}):
         refused = await visitor.send("/login", fields | {"key": SECRET})
@@ -302,7 +299,7 @@ async def test_another_site_cannot_sign_somebody_in(visitor: Visitor) -> None:
 
 
 async def test_a_visitor_learns_no_token_of_a_session(operator: Visitor, visitor: Visitor) -> None:
-    """The cookie before signing in is the visitor's to choose, and its form has a token of it."""
+    """A visitor can choose the visit cookie, and its form contains a token made from it."""
     found = OURS.read(operator.http.cookies[OURS.cookie])
     assert found
     form = await visitor.get("/login", cookie=f"penstock_visit={found.nonce}")
@@ -311,9 +308,9 @@ async def test_a_visitor_learns_no_token_of_a_session(operator: Visitor, visitor
 
 
 @pytest.mark.parametrize("visit", ["x", "x" * 4_000, '"\\015\\012Set-Cookie: a=b"', "a.b", ";"])
-async def test_a_cookie_that_we_did_not_make_is_exchanged(visitor: Visitor, visit: str) -> None:
+async def test_an_invalid_visit_cookie_is_replaced(visitor: Visitor, visit: str) -> None:
     form = await visitor.get("/login", cookie=f"penstock_visit={visit}")
     made = form.cookies["penstock_visit"]
     assert re.fullmatch(r"[\w-]{22}", made)
     wrong = await visitor.send("/login", {"form_token": token_of(form), "key": "nonsense"})
-    assert wrong.status_code == 401, "and its form is taken"
+    assert wrong.status_code == 401, "the form is accepted"

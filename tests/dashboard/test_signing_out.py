@@ -1,4 +1,4 @@
-"""A session that was signed out is over: copies of its cookie open nothing, at any server."""
+"""Sign-out ends a session: copies of its cookie are refused at every server."""
 
 import asyncio
 from pathlib import Path
@@ -22,7 +22,7 @@ THINGS = Things(job_id=ID, batch_id=ID, upload_id=ID, queue="q", account="a", pl
 
 
 def copy_of(visitor: Visitor) -> Visitor:
-    """Somebody who has its cookie, and nothing else."""
+    """Return a visitor who has a copy of the session cookie, and nothing else."""
     thief = Visitor(visitor.site, address="192.0.2.66")
     thief.http.cookies.set(NAME, visitor.http.cookies[NAME], domain="penstock.test")
     return thief
@@ -32,7 +32,7 @@ async def is_in(visitor: Visitor) -> bool:
     return (await visitor.get("/")).status_code == 200
 
 
-async def test_a_cookie_copied_before_logout_opens_nothing(operator: Visitor) -> None:
+async def test_a_cookie_copied_before_sign_out_is_refused(operator: Visitor) -> None:
     """G14"""
     thief = copy_of(operator)
     assert await is_in(thief)
@@ -57,14 +57,14 @@ async def test_a_cookie_copied_before_logout_opens_nothing(operator: Visitor) ->
     assert not await is_in(thief)
 
 
-async def test_another_session_of_the_same_person_goes_on(site: Site, operator: Visitor) -> None:
+async def test_another_session_of_the_same_person_continues(site: Site, operator: Visitor) -> None:
     elsewhere = Visitor(site)
     await elsewhere.sign_in()
     await operator.post("/logout")
     assert await is_in(elsewhere)
 
 
-async def test_who_signs_in_anew_leaves_no_session_behind(operator: Visitor) -> None:
+async def test_signing_in_again_ends_the_previous_session(operator: Visitor) -> None:
     thief = copy_of(operator)
     stale = operator.http.cookies["penstock_visit"]  # of a form in another tab
     await operator.send("/login", {"form_token": stale, "key": SECRET})
@@ -72,15 +72,15 @@ async def test_who_signs_in_anew_leaves_no_session_behind(operator: Visitor) -> 
     assert not await is_in(thief)
 
 
-async def test_open_pages_of_the_session_hear_nothing_more(operator: Visitor) -> None:
+async def test_the_streams_of_the_session_are_closed(operator: Visitor) -> None:
     async with listening(copy_of(operator).http, "/live") as listener:
         await listener.next()
         await operator.post("/logout")
         await listener.over(seconds=3)
 
 
-async def test_tokens_that_its_pages_had_open_nothing(operator: Visitor, scene: Scene) -> None:
-    """A page of a job that runs holds a token for its stream."""
+async def test_the_tokens_of_its_pages_are_refused(operator: Visitor, scene: Scene) -> None:
+    """The page of a running job holds a token for its stream."""
     await scene.queue()
     job = await scene.queued()
     page = (await operator.get(f"/jobs/{job}")).text
@@ -94,8 +94,8 @@ async def test_tokens_that_its_pages_had_open_nothing(operator: Visitor, scene: 
 
 
 @pytest.mark.one_version
-async def test_it_is_over_at_every_server_at_once(migrated: str, tmp_path: Path) -> None:
-    """Two processes on one database: no word passes between them but through it."""
+async def test_a_session_ends_at_every_server_at_once(migrated: str, tmp_path: Path) -> None:
+    """Two processes share only the database."""
     servers = [Served(migrated, tmp_path), Served(migrated, tmp_path)]
     try:
         await asyncio.gather(*(server.start() for server in servers))

@@ -1,4 +1,4 @@
-"""The demo: five systems, visitors, a landing page; what is broken there heals by itself."""
+"""The demo: five systems, visitors, a landing page; broken parts recover automatically."""
 
 import asyncio
 import json
@@ -39,13 +39,13 @@ INSIDE = {
 
 @pytest.fixture(scope="module")
 def demo(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Demo]:
-    """One start for all tests; the last one ends it."""
+    """One running demo for all tests; the last test stops it."""
     running = Demo(tmp_path_factory.mktemp("demo"))
     yield running
     running.close()
 
 
-async def test_every_system_is_at_work_without_anybody_doing_anything(demo: Demo) -> None:
+async def test_every_system_runs_jobs_without_interaction(demo: Demo) -> None:
     async with stranger(demo) as client:
         landing = await client.get(demo.told["demo"])
         assert landing.url.path == "/demo"
@@ -59,12 +59,12 @@ async def test_every_system_is_at_work_without_anybody_doing_anything(demo: Demo
         again = await client.get(demo.told["demo"])
         assert again.status_code == 401, "the link signs in once"
     async with visitor(demo) as person:
-        assert not (await person.now())["resting"]
+        assert not (await person.now())["idle"]
         await person.sees("a job of each system is done", lambda now: all(_done(now).values()))
 
 
 async def test_the_kind_of_the_printed_command_runs(demo: Demo) -> None:
-    """E1: with nothing but a folder. It has a line and a model of its own kind beside the five."""
+    """E1: with nothing but a folder. The kind has its own queue and model beside the five."""
     headers = {"Authorization": f"Bearer {demo.told['secret']}", "Prefer": "wait=30"}
     async with stranger(demo) as client:
         body = {"kind": "feedback", "payload": {"answer": "6 times 7 is 42"}, "account": "u1"}
@@ -116,7 +116,7 @@ async def test_the_page_opens_every_system_signed_in(demo: Demo) -> None:
         assert (await person.client.get("/demo/enter/nothing")).status_code == 404
 
 
-async def test_nothing_is_broken_by_strangers(demo: Demo) -> None:
+async def test_strangers_cannot_break_anything(demo: Demo) -> None:
     async with stranger(demo) as client:
         assert (await client.get("/demo")).url.path == "/login"
         assert (await client.get("/demo/enter/marking")).url.path == "/login"
@@ -132,7 +132,7 @@ async def test_nothing_is_broken_by_strangers(demo: Demo) -> None:
         assert (await person.now())["worker"]["text"] == before
 
 
-async def test_a_killed_worker_is_replaced_and_its_jobs_go_on(demo: Demo) -> None:
+async def test_a_killed_worker_is_replaced_and_its_jobs_continue(demo: Demo) -> None:
     async with visitor(demo) as person:
         now = await person.sees("jobs are at work", lambda now: _sum(now, "running") > 1)
         pid = _pid(now, "worker")
@@ -155,10 +155,10 @@ async def test_jobs_wait_while_the_model_is_stopped_and_none_fails(demo: Demo) -
         await person.sees("jobs wait for it", lambda now: _notes(now) >= {"feedback", "studio"})
         assert "none has failed" in await person.reads("^The model was stopped")
         await person.press("model/start")
-        line = await person.reads("^The model was away.*at work")
+        line = await person.reads("^The model was unavailable.*was running")
         assert "none has failed" in line
-        assert re.search(r"s after it answered again, a job was at work", line), line
-        await person.sees("nobody waits for it any more", lambda now: not _notes(now))
+        assert re.search(r"s after it answered again, a job was running", line), line
+        await person.sees("no job waits for it any more", lambda now: not _notes(now))
 
 
 async def test_the_page_in_a_browser(demo: Demo, windows: Windows) -> None:
@@ -169,7 +169,7 @@ async def test_the_page_in_a_browser(demo: Demo, windows: Windows) -> None:
     await expect(page.locator("[data-system]")).to_have_count(5)
     await axe(page)
     await windows.looks(page, "demo")
-    # Without a reload: new jobs come, and what happened is said.
+    # Without a reload, new jobs and new lines of the log appear.
     await page.evaluate("window.sameLoad = true")
     strip = page.locator("[data-system=feedback] [data-strip] i").last
     newest = await strip.get_attribute("data-id") or ""
@@ -179,10 +179,10 @@ async def test_the_page_in_a_browser(demo: Demo, windows: Windows) -> None:
     killed = story.locator("li", has_text=re.compile("was killed.*new"))
     await expect(killed.first).to_be_visible(timeout=PATIENCE_SECONDS * 1000)
     assert await page.evaluate("window.sameLoad")
-    visitors_rest = page.get_by_text("The visitors rest")
-    await expect(visitors_rest).to_be_hidden()
-    await page.route("**/demo/now?*", _say_that_they_rest)
-    await expect(visitors_rest).to_be_visible()
+    visitors_pause = page.get_by_text("The visitors pause")
+    await expect(visitors_pause).to_be_hidden()
+    await page.route("**/demo/now?*", _report_idle)
+    await expect(visitors_pause).to_be_visible()
     await page.unroute_all(behavior="wait")
     phone = await windows.open(
         phone=True,
@@ -198,9 +198,9 @@ async def test_the_page_in_a_browser(demo: Demo, windows: Windows) -> None:
     await windows.looks(phone, "demo-phone")
 
 
-async def _say_that_they_rest(route: Route) -> None:
+async def _report_idle(route: Route) -> None:
     answer = await route.fetch()
-    await route.fulfill(response=answer, json=await answer.json() | {"resting": True})
+    await route.fulfill(response=answer, json=await answer.json() | {"idle": True})
 
 
 def _cookie(one: Cookie) -> dict[str, str]:
@@ -214,7 +214,7 @@ async def _kill_by_keyboard(page: Page) -> None:
     await expect(button).to_be_focused()
 
 
-async def test_it_ends_whole_and_the_next_start_goes_on(demo: Demo) -> None:
+async def test_it_stops_completely_and_the_next_start_continues(demo: Demo) -> None:
     """Ctrl-C, the same folder again with a port taken, and then a death without a word."""
     async with visitor(demo) as person:
         done = _done(await person.now())

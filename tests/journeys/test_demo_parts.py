@@ -29,7 +29,7 @@ LONG = 60
 pytestmark = pytest.mark.usefixtures("examples")
 
 
-def test_what_is_set_for_something_else_is_not_for_the_demo(
+def test_settings_of_other_apps_do_not_apply_to_the_demo(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from demo import setting
@@ -37,13 +37,13 @@ def test_what_is_set_for_something_else_is_not_for_the_demo(
     monkeypatch.setenv("PENSTOCK_WORKER_ID", "the-large-one")
     monkeypatch.setenv("OLLAMA_URL", "https://model.example.org")
     settings = Settings(home=tmp_path, public_url="https://queue.example.org")
-    told = setting.environment(settings, "http://127.0.0.1:8484", setting.Ports(1, 2, 3, 4, 5))
-    assert told["PENSTOCK_PUBLIC_URL"] == "http://127.0.0.1:8484"
-    assert told["PENSTOCK_WORKER_ID"] == ""
-    assert told["OLLAMA_URL"] == "http://127.0.0.1:1"
+    env = setting.environment(settings, "http://127.0.0.1:8484", setting.Ports(1, 2, 3, 4, 5))
+    assert env["PENSTOCK_PUBLIC_URL"] == "http://127.0.0.1:8484"
+    assert env["PENSTOCK_WORKER_ID"] == ""
+    assert env["OLLAMA_URL"] == "http://127.0.0.1:1"
 
 
-async def test_what_is_stopped_while_it_is_created_ends(
+async def test_a_process_that_is_stopped_during_its_creation_exits(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from demo import children
@@ -65,10 +65,10 @@ async def test_what_is_stopped_while_it_is_created_ends(
     running = asyncio.create_task(child.keep_running({"PATH": ""}, tmp_path))
     try:
 
-        async def ended() -> bool:
+        async def exited() -> bool:
             return bool(ends)
 
-        await eventually(ended, "it ends", seconds=LONG / 2)
+        await eventually(exited, "it exits", seconds=LONG / 2)
         assert ends[0].code < 0
         assert ends[0].was_asked
         assert before <= ends[0].at <= time.monotonic()
@@ -78,18 +78,18 @@ async def test_what_is_stopped_while_it_is_created_ends(
         life.close()
 
 
-class Looks:
-    """Of a database where two of three jobs went on, and one had been lost too often."""
+class Readings:
+    """The figures of a database in which two of three jobs continued; one was lost too often."""
 
     def __init__(self) -> None:
         self.since: list[datetime] = []
-        self.orphans: list[Any] = [uuid4()] * 3
+        self.lost_jobs: list[Any] = [uuid4()] * 3
         self.without = (0, 1)
 
     async def running(self) -> list[Any]:
-        return self.orphans
+        return self.lost_jobs
 
-    async def without_start(self, _: list[Any]) -> tuple[int, int]:
+    async def without_attempt(self, _: list[Any]) -> tuple[int, int]:
         return self.without
 
     async def has_worker(self, _: int) -> bool:
@@ -110,13 +110,13 @@ class Looks:
 
 
 class Part:
-    """A process that is wanted, and not there yet."""
+    """A process that is wanted and does not exist yet."""
 
     pid, is_wanted = 4711, True
 
 
-class Told:
-    """A healing, and its story."""
+class Watched:
+    """A Healing and its story."""
 
     def __init__(self, answers: list[bool]) -> None:
         from demo.healing import Healing
@@ -125,12 +125,12 @@ class Told:
         async def answer() -> bool:
             return answers.pop(0) if len(answers) > 1 else answers[0]
 
-        looks: Any = Looks()
+        readings: Any = Readings()
         part: Any = Part()
-        self.looks: Looks = looks
+        self.readings: Readings = readings
         self.child: Child = part
         self.story = Story()
-        self.healing = Healing(self.story, looks, answers_model=answer, answers_sites=answer)
+        self.healing = Healing(self.story, readings, answers_model=answer, answers_sites=answer)
 
     def lines(self) -> list[str]:
         return [line["text"] for line in self.story.read("en")]
@@ -149,52 +149,54 @@ def end(code: int = -9, ago: float = 0.0, *, was_asked: bool = False) -> "End":
     return End(12, code, time.monotonic() - ago, was_asked)
 
 
-async def test_a_job_that_ended_without_another_start_is_not_told_as_saved() -> None:
-    told = Told([True])
-    told.healing.worker_ended(end(), told.child)
-    line = await told.reads("had 2 of them; 1 ended without another start")
+async def test_a_job_that_finished_without_another_attempt_is_not_reported_as_recovered() -> None:
+    watched = Watched([True])
+    watched.healing.worker_exited(end(), watched.child)
+    line = await watched.reads("had 2 of them; 1 finished without another attempt")
     assert line.startswith("The worker (process 12) was killed. 3 jobs had no owner.")
-    told.looks.without = (0, 0)
-    told.healing.worker_ended(end(code=1), told.child)
-    line = await told.reads("gave up; the terminal says why")
+    watched.readings.without = (0, 0)
+    watched.healing.worker_exited(end(code=1), watched.child)
+    line = await watched.reads("exited with an error; the terminal shows why")
     assert line.endswith("a new worker had all of them.")
-    await told.healing.close()
+    await watched.healing.close()
 
 
-async def test_an_outage_counts_from_the_press() -> None:
-    told = Told([False, False, True])
+async def test_an_outage_counts_from_the_click() -> None:
+    watched = Watched([False, False, True])
     began = datetime.now(UTC)
-    told.healing.model_ended(end(code=0, ago=7, was_asked=True), told.child)
-    line = await told.reads("a job was at work")
-    assert line.startswith("The model was away for 7.")
-    assert all(6 < (began - since).total_seconds() < 8 for since in told.looks.since)
-    await told.healing.close()
+    watched.healing.model_exited(end(code=0, ago=7, was_asked=True), watched.child)
+    line = await watched.reads("a job was running")
+    assert line.startswith("The model was unavailable for 7.")
+    assert all(6 < (began - since).total_seconds() < 8 for since in watched.readings.since)
+    await watched.healing.close()
 
 
-async def test_every_part_has_one_watcher_and_none_watches_for_ever(
+async def test_every_part_has_one_watcher_which_stops_after_a_while(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     from demo import healing
 
-    told = Told([False])
-    told.looks.orphans = []
-    told.healing.worker_ended(end(), told.child)
-    await told.reads("No job was with it")
+    watched = Watched([False])
+    watched.readings.lost_jobs = []
+    watched.healing.worker_exited(end(), watched.child)
+    await watched.reads("It had no job")
     monkeypatch.setattr(healing, "LONGEST_SECONDS", 0.0)
-    monkeypatch.setattr(healing, "LONGEST_AWAY_SECONDS", 0.0)
-    told.healing.worker_ended(end(), told.child)
+    monkeypatch.setattr(healing, "LONGEST_OUTAGE_SECONDS", 0.0)
+    watched.healing.worker_exited(end(), watched.child)
     for _ in range(3):
-        told.healing.sites_ended(end())
-        told.healing.model_ended(end(), told.child)
-    await told.reads("The next one ended, too.")
-    await told.reads("no new one stands by")
-    await told.reads("is not watched any longer")
-    await told.reads("they do not answer")
-    assert len(told.lines()) == 4, "what ends again while it is away is the same outage"
-    await told.healing.close()
+        watched.healing.sites_exited(end())
+        watched.healing.model_exited(end(), watched.child)
+    await watched.reads("The next one exited, too.")
+    await watched.reads("no new one is ready")
+    await watched.reads("The measurement ends here")
+    await watched.reads("they do not answer")
+    assert len(watched.lines()) == 4, (
+        "a part that exits again during its outage makes no new outage"
+    )
+    await watched.healing.close()
 
 
-async def test_the_essays_scorer_comes_back_from_its_fault() -> None:
+async def test_the_essays_scorer_restarts_after_its_fault() -> None:
     from demo import models
     from essays import model as scorer
     from parts import free_port
@@ -223,7 +225,7 @@ async def test_the_essays_scorer_comes_back_from_its_fault() -> None:
     await asyncio.wait_for(serving, LONG)
 
 
-async def test_a_web_app_that_ends_by_itself_takes_the_others_along(
+async def test_a_web_app_that_exits_stops_the_others(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from demo import sites
@@ -233,7 +235,7 @@ async def test_a_web_app_that_ends_by_itself_takes_the_others_along(
     class Server(sites.Server):
         async def serve(self, sockets: Any = None) -> None:
             name = str(self.config.app)
-            # A server has a flag for its end, and no event.
+            # A server has a flag instead of an event.
             while sockets and name == "stays" and not self.should_exit:  # noqa: ASYNC110
                 await asyncio.sleep(0.01)
             left.append(name)
@@ -244,12 +246,12 @@ async def test_a_web_app_that_ends_by_itself_takes_the_others_along(
     monkeypatch.syspath_prepend(str(tmp_path))
     monkeypatch.setattr(signal, "signal", lambda *_: None)
     monkeypatch.setattr(sites, "Server", Server)
-    with socket.socket() as one, pytest.raises(SystemExit, match="ended by itself"):
+    with socket.socket() as one, pytest.raises(SystemExit, match="stopped unexpectedly"):
         await sites.serve({"stays": one, "gives_up": one})
     assert left == ["gives_up", "stays"]
 
 
-def test_the_marking_function_takes_no_orders_from_web_pages() -> None:
+def test_the_marking_function_accepts_no_orders_from_web_pages() -> None:
     from marking.function import Control, Function, Log, Orders
 
     function = Function(0, "secret", Orders(1.0), Log(None))

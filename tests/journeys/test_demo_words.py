@@ -1,4 +1,4 @@
-"""Parts of the demo by themselves: words in two languages, and visitors who know when to rest."""
+"""Parts of the demo: texts in two languages, and visitors who pause."""
 
 import asyncio
 from typing import Any
@@ -27,7 +27,7 @@ VALUES: dict[str, Any] = {
 pytestmark = pytest.mark.usefixtures("examples")
 
 
-def test_both_languages_say_the_same_things() -> None:
+def test_both_languages_have_the_same_texts() -> None:
     from demo import about, words
 
     for table in (words.PAGE, words._STORY, words._COUNTS, words._HOW, about.ABOUT):
@@ -38,24 +38,25 @@ def test_both_languages_say_the_same_things() -> None:
     assert set(words.TONES) < set(words._STORY["en"])
     for language in words.LANGUAGES:
         for key in words._STORY[language]:
-            said = words.sentence(language, key, VALUES)
-            assert "{" not in said, said
+            text = words.sentence(language, key, VALUES)
+            assert "{" not in text, text
     assert words.sentence("en", "worker_healed", VALUES) == (
         "The worker (process 4711) was killed. 6 jobs had no owner. 1.4 s later a new worker had "
         "all of them."
     )
     assert words.sentence("en", "worker_healed_partly", VALUES).endswith(
-        "1.4 s later a new worker had 4 of them; 2 ended without another start."
+        "1.4 s later a new worker had 4 of them; 2 finished without another attempt."
     )
     gave_up = words.sentence("en", "worker_lost", VALUES | {"how": "gave_up"})
     assert gave_up == (
-        "The worker (process 4711) gave up; the terminal says why. 6 jobs have no owner."
+        "The worker (process 4711) exited with an error; the terminal shows why. "
+        "6 jobs have no owner."
     )
     assert "1,4 s später" in words.sentence("de", "worker_healed", VALUES)
 
 
 @pytest.mark.parametrize(
-    ("said", "accepted", "language"),
+    ("wanted", "accepted", "language"),
     [
         (None, "", "en"),
         (None, "de-AT,de;q=0.9,en;q=0.8", "de"),
@@ -65,14 +66,14 @@ def test_both_languages_say_the_same_things() -> None:
     ],
 )
 def test_the_language_is_that_of_the_address_or_the_browser(
-    said: str | None, accepted: str, language: str
+    wanted: str | None, accepted: str, language: str
 ) -> None:
     from demo import words
 
-    assert words.choose(said, accepted) == language
+    assert words.choose(wanted, accepted) == language
 
 
-async def test_visitors_rest_where_much_waits_and_while_nobody_looks(
+async def test_visitors_pause_while_many_jobs_wait_and_while_nobody_uses_the_page(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     from demo import people
@@ -85,7 +86,7 @@ async def test_visitors_rest_where_much_waits_and_while_nobody_looks(
 
         async def seed(self) -> None:
             visits.append(f"seed {self.queue}")
-            raise RuntimeError("nobody has foreseen this")
+            raise RuntimeError("an unexpected error")
 
         async def visit(self) -> None:
             visits.append(self.queue)
@@ -103,24 +104,24 @@ async def test_visitors_rest_where_much_waits_and_while_nobody_looks(
     crowd = people.People({"feedback": "http://127.0.0.1", "studio": "http://127.0.0.1"}, {}, count)
     living = asyncio.create_task(crowd.live())
     try:
-        await eventually(lambda: visited("studio"), "somebody comes, whatever befell them once")
+        await eventually(lambda: visited("studio"), "visitors come again after an error")
         assert {"seed ollama", "seed studio"} < set(visits)
-        assert "ollama" not in visits, "twelve wait there already"
+        assert "ollama" not in visits, "twelve jobs wait there"
         monkeypatch.setattr(people, "ATTENTION_SECONDS", 0.0)
 
         seen: list[int] = []
 
         async def still() -> bool:
-            # They come without a pause here: between two looks there would be many.
+            # Without pauses here, there would be many visits between two polls.
             seen.append(len(visits))
             return seen[-2:] == [len(visits)] * 2
 
-        await eventually(still, "nobody comes any more")
-        assert crowd.is_resting
+        await eventually(still, "no visitor comes")
+        assert crowd.is_idle
         monkeypatch.setattr(people, "ATTENTION_SECONDS", 900.0)
         visits.clear()
         crowd.notice()
-        await eventually(lambda: visited("studio"), "they are back when somebody looks")
+        await eventually(lambda: visited("studio"), "visitors come again when the page is used")
     finally:
         living.cancel()
         await asyncio.gather(living, return_exceptions=True)

@@ -198,7 +198,7 @@ async def test_one_command_starts_everything_and_ctrl_c_ends_it(tmp_path: Path) 
     finally:
         code = everything.end(signal.SIGINT)
     assert code == 0, everything.printed
-    assert everything.printed.endswith("All has ended.\n")
+    assert everything.printed.endswith("All parts have stopped.\n")
     assert "Traceback" not in everything.printed
     for part in ("model", "worker", "web app"):
         with pytest.raises(ProcessLookupError):
@@ -315,7 +315,7 @@ async def test_an_unknown_address_is_a_page_for_people_and_json_for_scripts(ana:
         page = await ana.client.get(path, headers={"Accept": "text/html,*/*"})
         assert page.status_code in (404, 405)
         assert page.headers["content-type"] == "text/html; charset=utf-8"
-        assert "There is no such page" in page.text
+        assert "Page not found" in page.text
         assert "content-security-policy" in page.headers
     for path in ("/nope", "/api/nope"):
         answer = await ana.client.get(path)

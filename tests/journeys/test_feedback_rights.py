@@ -112,7 +112,7 @@ async def test_every_field_is_checked_and_named(shop_window: Feedback) -> None:
         cases = [
             ("answer", "noch nichts", await ada.hand_in(answer=" \n ")),
             ("answer", "zu lang", await ada.hand_in(answer="Wort " * 1_201)),
-            ("answer", "kein Text", await ada.hand_in(answer="a\0b")),
+            ("answer", "ungültiges Zeichen", await ada.hand_in(answer="a\0b")),
             ("task", "gibt es nicht", await ada.hand_in(task="mathe")),
             ("submission_key", "8 bis 64", await ada.hand_in(submission_key="'; drop --")),
         ]

@@ -181,7 +181,7 @@ async def test_one_command_starts_everything_and_ctrl_c_ends_it(tmp_path: Path) 
         code = everything.end(signal.SIGINT)
         site.end()
     assert code == 0, everything.printed
-    assert everything.printed.endswith("All has ended.\n")
+    assert everything.printed.endswith("All parts have stopped.\n")
     assert "Traceback" not in everything.printed
     for part in ("model", "worker", "web app"):
         with pytest.raises(ProcessLookupError):

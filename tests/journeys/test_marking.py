@@ -365,7 +365,7 @@ async def test_one_command_starts_everything_and_ctrl_c_ends_it(tmp_path: Path, 
         code = everything.end(signal.SIGINT)
         site.end()
     assert code == 0, everything.printed
-    assert everything.printed.endswith("All has ended.\n")
+    assert everything.printed.endswith("All parts have stopped.\n")
     assert "ERROR" not in everything.printed
     assert ("The worker is process" in everything.printed) == (drive == "worker")
     for number in re.findall(r"is process (\d+)", everything.printed):

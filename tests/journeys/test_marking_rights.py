@@ -193,7 +193,7 @@ async def test_an_unknown_address_is_a_page_of_the_app_and_not_of_the_dashboard(
         for path in ("/nope", "/results/nope", "/nope/nope", "/assets/nope.css"):
             page = await ana.client.get(path, headers=people)
             assert page.status_code == 404, path
-            assert "There is no such page" in page.text, path
+            assert "Page not found" in page.text, path
             assert "To the results" in page.text, path
             assert "Penstock" not in page.text, path
         gone = await ana.client.get(f"/jobs/{SOMEBODY}", headers=people)

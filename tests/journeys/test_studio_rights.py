@@ -278,7 +278,7 @@ async def test_an_unknown_address_is_a_page_for_people(shop_window: Studio) -> N
         for path in ("/nope", "/static/nope.css"):
             page = await eve.client.get(path, headers={"Accept": "text/html"})
             assert page.status_code == 404
-            assert "There is no such page" in page.text, path
+            assert "Page not found" in page.text, path
             assert "To the studio" in page.text
         script = await eve.client.get("/api/nope")
         assert script.headers["content-type"] == "application/json"

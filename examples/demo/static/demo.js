@@ -1,17 +1,17 @@
-// Keeps the landing page as things are: one question a second, and none while nobody looks.
+// Keeps the landing page current: polls once a second, and not while the tab is hidden.
 
 const EVERY_MS = 1000;
 const ANSWER_MS = 8000;
-// A job that has just ended is left to be read before the next one takes its place.
+// A job that has just finished stays for this time before the next one replaces it.
 const READ_MS = 900;
-const ENDED = new Set(["succeeded", "failed", "cancelled"]);
+const FINISHED = new Set(["succeeded", "failed", "cancelled"]);
 const AT_WORK = new Set(["running", "awaiting"]);
 
 const language = document.body.dataset.language;
 const story = document.getElementById("story");
 const gone = document.getElementById("gone");
-const resting = document.getElementById("resting");
-const endedAt = new WeakMap();
+const idle = document.getElementById("idle");
+const finishedAt = new WeakMap();
 let turn = 0;
 
 async function ask(url, options = {}) {
@@ -20,16 +20,16 @@ async function ask(url, options = {}) {
     headers: { accept: "application/json" },
     signal: AbortSignal.timeout(ANSWER_MS),
   });
-  if (answer.status === 401) location.reload(); // to the page that asks who is there
+  if (answer.status === 401) location.reload(); // redirects to the sign-in form
   if (!answer.ok) throw new Error(answer.status);
   return answer.json();
 }
 
-async function look() {
+async function poll() {
   const mine = ++turn;
   try {
     const now = await ask(`demo/now?lang=${language}`);
-    if (mine !== turn) return; // something newer has been shown meanwhile
+    if (mine !== turn) return; // a newer answer has been shown
     gone.hidden = true;
     show(now);
   } catch {
@@ -37,9 +37,9 @@ async function look() {
   }
 }
 
-async function keepLooking() {
-  if (document.visibilityState === "visible") await look();
-  setTimeout(keepLooking, EVERY_MS);
+async function keepPolling() {
+  if (document.visibilityState === "visible") await poll();
+  setTimeout(keepPolling, EVERY_MS);
 }
 
 function show(now) {
@@ -50,7 +50,7 @@ function show(now) {
     showPart(document.querySelector(`[data-part="${part}"]`), now[part]);
   }
   showStory(now.story);
-  resting.hidden = !now.resting;
+  idle.hidden = !now.idle;
 }
 
 function showSystem(card, figures) {
@@ -70,7 +70,7 @@ function showSystem(card, figures) {
   job.setAttribute("src", figures.job.src);
 }
 
-/** A square for each of the newest jobs; those that are there stay, so that new ones can appear. */
+/** A square for each of the newest jobs; existing squares stay, so that only new ones appear. */
 function showStrip(strip, jobs) {
   const known = new Map([...strip.children].map((node) => [node.dataset.id, node]));
   for (const { id, status } of jobs) {
@@ -82,14 +82,14 @@ function showStrip(strip, jobs) {
   for (const node of known.values()) node.remove();
 }
 
-/** Whether the job that is shown may make room for this one. */
+/** Whether this job may replace the one that is shown. */
 function mayGo(element, next) {
   const { job } = element;
   if (!element.hasAttribute("src")) return true;
   if (!job) return false;
-  if (!ENDED.has(job.status)) return next.is_at_work && !AT_WORK.has(job.status);
-  if (!endedAt.has(job)) endedAt.set(job, Date.now());
-  return Date.now() - endedAt.get(job) >= READ_MS;
+  if (!FINISHED.has(job.status)) return next.is_at_work && !AT_WORK.has(job.status);
+  if (!finishedAt.has(job)) finishedAt.set(job, Date.now());
+  return Date.now() - finishedAt.get(job) >= READ_MS;
 }
 
 function showPart(node, { state, text }) {
@@ -100,7 +100,7 @@ function showPart(node, { state, text }) {
   for (const form of node.querySelectorAll("form")) {
     form.hidden = (form.dataset.order === "start") !== (state === "off");
   }
-  // Who has just pressed the one goes on with the other that takes its place.
+  // The button that replaces the pressed one gets its focus.
   if (hadFocus) node.querySelector("form:not([hidden]) button").focus();
 }
 
@@ -131,7 +131,7 @@ function clock(at) {
 }
 
 function write(node, text) {
-  // Only what is new: a screen reader would say it all again.
+  // Only if it changed: a screen reader would read it again.
   if (node.textContent !== String(text)) node.textContent = text;
 }
 
@@ -139,12 +139,12 @@ async function press(event) {
   event.preventDefault();
   const form = event.currentTarget;
   const button = form.querySelector("button");
-  // Not `disabled`: it would lose the focus.
+  // Not `disabled`, which would lose the focus.
   if (button.ariaDisabled === "true") return;
   button.ariaDisabled = "true";
   try {
     const body = new URLSearchParams(new FormData(form));
-    turn += 1; // what was asked before is older than the answer to this
+    turn += 1; // answers to earlier polls are older than this one
     show(await ask(form.action, { method: "POST", body }));
   } catch {
     gone.hidden = false;
@@ -155,9 +155,9 @@ async function press(event) {
 
 for (const time of story.querySelectorAll("time")) time.textContent = clock(time.dateTime);
 for (const form of document.querySelectorAll(".part form")) form.addEventListener("submit", press);
-// Results are for the systems' own pages; here they would push everything about.
+// Results are shown on the systems' own pages; here they would move the layout.
 for (const job of document.querySelectorAll("penstock-job")) job.render = () => {};
 document.addEventListener("visibilitychange", () => {
-  if (document.visibilityState === "visible") look();
+  if (document.visibilityState === "visible") poll();
 });
-keepLooking();
+keepPolling();

@@ -1,11 +1,11 @@
-// The teacher's page: who waits where, and the switches. One stream says that there is news.
+// The teacher's page: all submissions, and the switches. One stream reports changes.
 
 import { watch } from "/penstock/static/penstock.js";
 
-// News of fifty jobs come together.
-const NEWS_MS = 1000;
-// And now and then without any: nobody else tells how the model is.
-const LOOK_MS = 10_000;
+// Changes of fifty jobs are collected for this time.
+const CHANGES_MS = 1000;
+// Without changes the page polls at this interval, because the stream does not report the model.
+const POLL_MS = 10_000;
 const AGAIN_MS = 3000;
 const HEADERS = { "X-Requested-With": "aufgaben" };
 const WORDS = {
@@ -24,7 +24,7 @@ const titles = new Map(
 );
 let timer = null;
 let asking = false;
-let news = false; // since the last question
+let hasChanged = false; // since the last poll
 let live = null;
 
 function askIn(ms) {
@@ -33,14 +33,14 @@ function askIn(ms) {
 }
 
 function askSoon() {
-  if (!news && !asking) askIn(NEWS_MS);
-  news = true;
+  if (!hasChanged && !asking) askIn(CHANGES_MS);
+  hasChanged = true;
 }
 
 async function ask() {
   clearTimeout(timer);
   asking = true;
-  news = false;
+  hasChanged = false;
   let answer;
   let reply;
   try {
@@ -59,7 +59,7 @@ async function ask() {
     show(reply);
     listen(reply.live);
   }
-  askIn(!reply.ok ? AGAIN_MS : news ? NEWS_MS : LOOK_MS);
+  askIn(!reply.ok ? AGAIN_MS : hasChanged ? CHANGES_MS : POLL_MS);
 }
 
 function listen({ src, token }) {
@@ -85,13 +85,13 @@ function show({ queue_on: queueOn, model, submissions }) {
   lamp(by("queue"), queueOn, queueOn ? "an" : "aus: Abgeben wartet auf die Antwort");
   by("stop").hidden = !model.switch || !model.there;
   by("start").hidden = !model.switch || model.there;
-  // What is held up waits, whether it was tried before or not: one word, one number.
+  // During an outage all jobs count as waiting, whether they were tried before or not.
   for (const one of submissions) {
     if (one.held_up) one.feedback_status = "pending";
     one.word = one.held_up && !model.there ? "wartet auf die KI" : WORDS[one.feedback_status];
   }
-  const rank = ({ feedback_status: status, queue_position: place, id }) =>
-    [ORDER.indexOf(status), place ?? Infinity, status === "pending" ? id : -id];
+  const rank = ({ feedback_status: status, queue_position: position, id }) =>
+    [ORDER.indexOf(status), position ?? Infinity, status === "pending" ? id : -id];
   const sorted = submissions.toSorted((one, other) => compare(rank(one), rank(other)));
   by("empty").hidden = sorted.length > 0;
   by("table").hidden = sorted.length === 0;
@@ -113,7 +113,7 @@ function count(status, submissions) {
 }
 
 function row(submission) {
-  const { pupil, simulated, task, feedback_status: status, queue_position: place } = submission;
+  const { pupil, simulated, task, feedback_status: status, queue_position: position } = submission;
   const line = document.createElement("tr");
   const badge = document.createElement("span");
   badge.className = "badge";
@@ -124,7 +124,7 @@ function row(submission) {
     simulated ? `${pupil} (Probe)` : pupil,
     titles.get(task) ?? task,
     badge,
-    place ?? "",
+    position ?? "",
     wait === null ? "" : duration(wait),
   ]) {
     const cell = line.insertCell();
@@ -135,7 +135,7 @@ function row(submission) {
   return line;
 }
 
-// As exact as one can promise.
+// Rounded to what can be promised.
 function duration(seconds) {
   if (seconds <= 50) return `${Math.max(1, Math.ceil(seconds / 10)) * 10} Sekunden`;
   const minutes = Math.max(1, Math.round(seconds / 60));
@@ -152,7 +152,7 @@ async function command(button, path) {
     await ask();
     if (!reply.ok) complain(reply.error);
   } catch {
-    complain("Das kam nicht an. Versuch es noch einmal.");
+    complain("Das hat nicht geklappt. Versuch es noch einmal.");
   } finally {
     button.disabled = false;
   }

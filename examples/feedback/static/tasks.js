@@ -1,9 +1,9 @@
-// The pupil's page: sends each text once; <penstock-job> shows how it goes on until it has ended.
+// The pupil's page: sends each text once; <penstock-job> shows the job until it has finished.
 
 import { texts } from "./texts.js";
 
 const AGAIN_MS = 3000;
-const ENDED = new Set(["completed", "failed"]);
+const FINISHED = new Set(["completed", "failed"]);
 const HEADERS = { "X-Requested-With": "aufgaben" };
 const UNREACHABLE =
   "Die Seite ist gerade nicht verbunden. Was du abgegeben hast, ist sicher; wir versuchen es weiter.";
@@ -23,7 +23,7 @@ function setText(element, text) {
   element.hidden = text === "";
 }
 
-// Some models are bound to speak in JSON; people read the text inside.
+// Some models must answer in JSON; people see the text inside.
 function words(soFar) {
   if (!soFar.startsWith("{")) return soFar;
   for (const end of ["", "}", '"}']) {
@@ -48,10 +48,10 @@ class Card {
     this.again = article.querySelector(".again");
     this.submission = null;
     this.rewriting = null; // the number of the submission that is being revised
-    // One key per text as it is: a second click finds the same submission.
+    // One key per version of the text: a second click finds the same submission.
     this.key = null;
     this.draftName = `aufgaben:${user}:${this.task}`;
-    // Who was faster than this script has written already.
+    // Keep what was typed before this script ran.
     this.text.value ||= this.kept();
     this.keep(this.text.value);
     this.draft.addEventListener("submit", (event) => this.send(event));
@@ -115,7 +115,7 @@ class Card {
     this.text.setAttribute("aria-invalid", text ? "true" : "false");
   }
 
-  // What waits or runs, the queue knows; what has ended stands in our own table.
+  // Unfinished jobs come from the queue, finished ones from our own table.
   show(submission) {
     this.submission = submission;
     if (this.rewriting === submission.id) return;
@@ -128,7 +128,7 @@ class Card {
     if (this.message.textContent !== message) this.message.textContent = message;
     if (!job) setText(this.feedback, submission.feedback ?? "");
     this.outcome.querySelector(".answer").textContent = submission.answer;
-    this.again.hidden = !ENDED.has(status);
+    this.again.hidden = !FINISHED.has(status);
   }
 
   watch(job) {
@@ -144,8 +144,8 @@ class Card {
   }
 
   attend(job) {
-    job.texts = texts({ place: (now) => (this.lowest = Math.min(this.lowest, now)) });
-    // The result is ours to show.
+    job.texts = texts({ shownPosition: (now) => (this.lowest = Math.min(this.lowest, now)) });
+    // This page shows the result itself.
     job.render = () => {};
     job.renew = async () => {
       const reply = await call(`/api/abgaben/${this.submission.id}`);
@@ -183,7 +183,7 @@ class Card {
   }
 }
 
-// The answer; null where none came.
+// Resolves with the answer; null if none came.
 async function call(path, options) {
   try {
     const answer = await fetch(path, options);
@@ -203,9 +203,9 @@ async function ask() {
   if (!reply?.ok || found.some(isForgotten)) timer = setTimeout(ask, AGAIN_MS);
 }
 
-// The queue has been taken away for a while, and its jobs with it: there is nothing to watch.
+// The queue and its jobs were removed from the database for a while: there is nothing to watch.
 function isForgotten({ job, feedback_status: status }) {
-  return job === null && !ENDED.has(status);
+  return job === null && !FINISHED.has(status);
 }
 
 for (const article of document.querySelectorAll("article[data-task]")) {

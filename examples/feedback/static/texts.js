@@ -1,10 +1,10 @@
-// What <penstock-job> says to a pupil: simpler words than its own, and "du".
+// The texts of <penstock-job> for pupils: simpler than its own, with "du".
 
 const SAFE = "Deine Abgabe ist sicher und wird automatisch ausgewertet.";
 
-// `place`: the place to show for the one that was told. It never rises again on the page, even when
-// somebody who had to wait for another try comes back before us.
-export function texts({ place }) {
+// `shownPosition`: maps a position to the one to show, which never rises on the page, even when a
+// job that backed off gets a position in front of this one.
+export function texts({ shownPosition }) {
   return {
     connecting: "Einen Moment …",
     reconnecting:
@@ -12,13 +12,13 @@ export function texts({ place }) {
     offline: "Du bist gerade offline. Deine Abgabe ist sicher; danach geht es hier weiter.",
     queued: "Abgegeben",
     position: ({ position }) => {
-      const shown = place(position);
+      const shown = shownPosition(position);
       return shown === 1 ? "Du bist als Nächstes dran" : `Platz ${shown} in der Warteschlange`;
     },
     due: "Du bist gleich dran",
     running: "Wird gerade ausgewertet …",
     backoff: "Das hat noch nicht geklappt. Ab {time} Uhr bist du wieder an der Reihe.",
-    backoff_note: "Wir versuchen es von selbst noch einmal.",
+    backoff_note: "Wir versuchen es automatisch noch einmal.",
     recovering: "Das wurde unterbrochen. Ab {time} Uhr bist du wieder an der Reihe.",
     recovering_note: "Du musst nichts tun.",
     circuit_open: `Die KI ist gerade nicht erreichbar. ${SAFE}`,
@@ -29,7 +29,7 @@ export function texts({ place }) {
     stale: "Das dauert heute länger als sonst. Du musst nichts tun, wir bleiben dran.",
     cancel: "Zurückziehen",
     cancelling: "Wird zurückgezogen …",
-    cancel_failed: "Das kam nicht an. Versuch es noch einmal.",
+    cancel_failed: "Das hat nicht geklappt. Versuch es noch einmal.",
     cancelled: "Zurückgezogen",
     succeeded: "Deine Rückmeldung ist da.",
     failed: "Das hat leider nicht geklappt.",

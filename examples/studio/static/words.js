@@ -1,4 +1,4 @@
-// Numbers and moments in words.
+// Numbers and times as text.
 
 export function credits(number) {
   return number === 1 ? "1 credit" : `${number} credits`;
@@ -8,7 +8,7 @@ export function localTime(moment) {
   return new Date(moment).toLocaleTimeString(document.documentElement.lang, { hour: "2-digit", minute: "2-digit" });
 }
 
-// Rounded up: before the minute that is said it would be too early.
+// Rounded up, because an earlier minute would be too early.
 export function localTimeAfter(moment) {
   return localTime(Math.ceil(new Date(moment).getTime() / 60_000) * 60_000);
 }

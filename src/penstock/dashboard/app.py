@@ -1,4 +1,4 @@
-"""The dashboard as routes of the API's app: its pages, its files, its pulse, its "not there"."""
+"""The dashboard's routes in the API's app: pages, static files, change events, the 404 page."""
 
 from http import HTTPStatus
 from pathlib import Path
@@ -31,26 +31,26 @@ from penstock.http.middleware import problems
 from penstock.http.middleware.limits import limits
 from penstock.http.routes.stream import EventStream
 
-# Where programs talk: their errors are problems, whatever they say they accept.
+# Paths for programs. Their errors are problem documents, whatever the Accept header says.
 _PROGRAMS = ("v1/", "openapi.json", "metrics", "healthz", "readyz")
-# Asked again after that, and answered with 304 while nothing has changed.
+# After this time browsers ask again, and get 304 while nothing has changed.
 _FRESH_SECONDS = 300
 
 
 class Static(StaticFiles):
-    """The files of the pages, and `penstock.js` for the pages of others."""
+    """The files of the dashboard's pages, and `penstock.js` for the pages of apps."""
 
     async def get_response(self, path: str, scope: Scope) -> Response:
         response = await super().get_response(path, scope)
         response.headers["Cache-Control"] = f"public, max-age={_FRESH_SECONDS}"
-        # A module of another origin loads only with this; there is nothing secret in it.
+        # A page of another origin can load a module only with this; the files hold no secret.
         response.headers["Access-Control-Allow-Origin"] = "*"
         response.headers["Cross-Origin-Resource-Policy"] = "cross-origin"
         return response
 
 
 def install(app: Starlette) -> None:
-    """After the API's own routes: theirs are asked for more often."""
+    """Add the dashboard's routes after the API's own, which are requested more often."""
     files = Static(directory=Path(__file__).with_name("static"))
     app.router.routes += [
         *ROUTES,
@@ -58,17 +58,17 @@ def install(app: Starlette) -> None:
         Route("/ai-queue", with_headers(_jobs), methods=["GET"]),
         Mount("/static", files, name="static"),
     ]
-    app.add_exception_handler(HTTPException, _not_there)
+    app.add_exception_handler(HTTPException, _not_found)
 
 
 async def _live(request: Request) -> Response:
-    """Signals an open page that something has changed, so that it asks for itself again.
+    """Stream an event to an open page when something has changed, so that the page reloads.
 
-    Not a page: whoever is not signed in any more is refused, and not led to a form.
+    This is not a page: a session that is over gets 204, and no redirect to the sign-in form.
     """
     session = await signed_in(request)
     if session is None:
-        return Response(status_code=HTTPStatus.NO_CONTENT)  # an EventSource does not come back
+        return Response(status_code=HTTPStatus.NO_CONTENT)  # an EventSource does not reconnect
     hub = backend(request).live
     limits(request).hold_page(request.scope, session.id)
     who = {"key": session.key, "expires": session.expires, "grant": Grant(session=session.id)}
@@ -76,12 +76,12 @@ async def _live(request: Request) -> Response:
 
 
 async def _jobs(request: Request) -> Response:
-    """What the first of the five source systems called its page."""
+    """Redirect from the name that the first of the five source systems gave its page."""
     return go(request, "jobs")
 
 
-async def _not_there(request: Request, error: Exception) -> Response:
-    assert isinstance(error, HTTPException)  # noqa: S101  # registered for it
+async def _not_found(request: Request, error: Exception) -> Response:
+    assert isinstance(error, HTTPException)  # noqa: S101  # registered for this class
     is_file = isinstance(request.scope.get("endpoint"), Static)
     is_page = "text/html" in request.headers.get("accept", "") and not is_file
     if not is_page or here(request).startswith(_PROGRAMS):
@@ -89,6 +89,6 @@ async def _not_there(request: Request, error: Exception) -> Response:
 
     async def show(request: Request) -> Response:
         request.state.session = await signed_in(request)
-        return render(request, "errors/not_there.html", status=error.status_code)
+        return render(request, "errors/not_found.html", status=error.status_code)
 
     return await with_headers(show)(request)

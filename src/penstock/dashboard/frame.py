@@ -1,7 +1,8 @@
-"""What every page has: who may see it, where it lies, its headers, its template.
+"""What all pages share: the check of the session, relative paths, headers, templates.
 
-A page registers with `@page`, a form's target with `@action`, so none can forget to ask who is
-there, and no form its token. Only the way in (login.py) and the pulse (app.py) check themselves.
+A page registers with `@page`, the target of a form with `@action`. These decorators check the
+session and the form token, so no page can forget to. Only sign-in (login.py) and the event stream
+(app.py) do without them.
 """
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -17,12 +18,12 @@ from starlette.responses import HTMLResponse, Response
 from starlette.routing import Route
 
 from penstock.dashboard.components import job_words, options, words
-from penstock.dashboard.session import Session, doors, remember, signed_in
+from penstock.dashboard.session import Session, remember, sign_in_tokens, signed_in
 from penstock.errors import PenstockError, Refused, Unavailable
 from penstock.http.backend import Backend
 from penstock.http.routing import read_body
 
-__all__ = [  # all that a page needs of the web, in one import
+__all__ = [  # everything that a page needs from the web framework, in one import
     "ROUTES",
     "FormData",
     "HTTPStatus",
@@ -52,18 +53,18 @@ HEADERS = {
     "Referrer-Policy": "same-origin",
     "Cross-Origin-Opener-Policy": "same-origin",
 }
-# A form has a few fields, and up to a page of ticked boxes.
+# A form has a few fields, and one for each selected job of a page.
 MOST_FIELDS = 2_000
 FORM_BYTES = 262_144
 NOTICE = "penstock_notice"
 NOTICE_SECONDS = 30
-# No address of ours has more slashes: the name of an account may have 200 characters.
+# No path of the dashboard has more slashes: the name of an account may have 200 characters.
 _DEEPEST = 300
 
 Page = Callable[..., Awaitable[Response]]
-"""It takes the request, and what its path names as arguments of these names."""
+"""A function of the request, with the parameters of the path as keyword arguments."""
 Action = Callable[..., Awaitable[Response]]
-"""The same with the fields of the form behind the request."""
+"""A Page that also takes the fields of the form, as its second argument."""
 
 _templates = Environment(
     loader=FileSystemLoader(Path(__file__).with_name("templates")),
@@ -79,7 +80,7 @@ _templates.filters.update(words.FILTERS, note=job_words.note, took=job_words.too
 
 
 def page(path: str) -> Callable[[Page], Page]:
-    """A page at this path, for those who are signed in; others are asked to."""
+    """Register a page at this path; people without a session are sent to the sign-in form."""
 
     def register(show: Page) -> Page:
         ROUTES.append(
@@ -91,13 +92,13 @@ def page(path: str) -> Callable[[Page], Page]:
 
 
 def action(path: str) -> Callable[[Action], Action]:
-    """Where a form is sent to: signed in, and with the token of this session's pages."""
+    """Register the target of a form; it needs a session and the form token of that session."""
 
     def register(act: Action) -> Action:
         async def check_token(request: Request, **_path: object) -> Response:
             form = await read_form(request)
             given = str(form.get("form_token", ""))
-            if not came_from_us(request) or not doors(request).fits(
+            if not came_from_us(request) or not sign_in_tokens(request).fits(
                 request.state.session.nonce, given
             ):
                 return refuse_form(request)
@@ -124,13 +125,15 @@ def _guarded(show: Page) -> Page:
 
 
 def with_headers(show: Page) -> Page:
-    """Add the headers, whatever it answers; and answer where the database is unavailable."""
+    """Add the security headers to every answer; answer 503 if the database is unavailable."""
 
     async def answer(request: Request) -> Response:
         try:
             response = await show(request)
         except Unavailable:
-            response = render(request, "errors/away.html", status=HTTPStatus.SERVICE_UNAVAILABLE)
+            response = render(
+                request, "errors/unavailable.html", status=HTTPStatus.SERVICE_UNAVAILABLE
+            )
             response.headers["Retry-After"] = "2"
         for name, value in HEADERS.items():
             response.headers.setdefault(name, value)
@@ -140,7 +143,7 @@ def with_headers(show: Page) -> Page:
 
 
 def refusals_as_pages(show: Page) -> Page:
-    """What is refused is shown on a page, with what can be done."""
+    """Show a refusal on a page, with what can be done."""
 
     async def answer(request: Request, **path: object) -> Response:
         try:
@@ -152,7 +155,7 @@ def refusals_as_pages(show: Page) -> Page:
 
 
 async def read_form(request: Request) -> FormData:
-    """The fields of a plain form, of bounded size."""
+    """Read the fields of a URL-encoded form of bounded size."""
     content = await read_body(request, FORM_BYTES)
     try:
         fields = parse_qsl(content.decode(), keep_blank_values=True, max_num_fields=MOST_FIELDS)
@@ -162,28 +165,32 @@ async def read_form(request: Request) -> FormData:
 
 
 def came_from_us(request: Request) -> bool:
-    """Browsers say which site has sent a form. Old ones say nothing, and bring the token."""
+    """Whether the browser says that a page of this site sent the form.
+
+    Old browsers send no such header; the form token protects them.
+    """
     return request.headers.get("sec-fetch-site", "same-origin") in ("same-origin", "none")
 
 
 def refuse_form(request: Request) -> Response:
     error = PenstockError(
-        "This form did not come from a page of yours that is still good, so nothing was done."
+        "This form did not come from a valid page of your session, so nothing was changed."
+        " Reload the page and try again."
     )
     return render(request, "errors/refused.html", status=HTTPStatus.FORBIDDEN, error=error)
 
 
 def render(request: Request, template: str, *, status: int = 200, **context: Any) -> Response:
-    """A page, with the notice that the last action left for it."""
+    """Render a template, with the notice that the last action left."""
     session: Session | None = getattr(request.state, "session", None)
     cookie = request.cookies.get(NOTICE)
-    notice = doors(request).read_notice(cookie) if cookie else None
+    notice = sign_in_tokens(request).read_notice(cookie) if cookie else None
     text = _templates.get_template(template).render(
         request=request,
         base=base(request),
         here=here(request),
         session=session,
-        form_token=doors(request).form_tokens(session.nonce)[0] if session else "",
+        form_token=sign_in_tokens(request).form_tokens(session.nonce)[0] if session else "",
         notice=notice,
         **context,
     )
@@ -204,10 +211,10 @@ def confirm(  # noqa: PLR0913  # one per part of the page
     target: str,
     back: str,
 ) -> Response:
-    """Asked before what takes something away: `effects` says what will happen, a sentence each.
+    """Show a confirmation page; `effects` says what will happen, one sentence each.
 
-    `section` of the menu; the `target` of the form and the way `back`, counted from the dashboard's
-    root.
+    `section`: the entry in the menu. `target` of the form and the link `back` are paths from the
+    dashboard's root.
     """
     return render(
         request,
@@ -223,26 +230,26 @@ def confirm(  # noqa: PLR0913  # one per part of the page
 
 
 def go(request: Request, path: str, *, notice: str | None = None, bad: bool = False) -> Response:
-    """On to another page; `path` counts from the dashboard's root, as `jobs/…`."""
+    """Redirect to another page; `path` is relative to the dashboard's root, as `jobs/…`."""
     response = Response(status_code=HTTPStatus.SEE_OTHER)
     response.headers["Location"] = base(request) + path
     if notice is not None:
-        cookie = doors(request).make_notice(notice[:1_000], NOTICE_SECONDS, bad=bad)
+        cookie = sign_in_tokens(request).make_notice(notice[:1_000], NOTICE_SECONDS, bad=bad)
         remember(request, response, NOTICE, cookie, NOTICE_SECONDS)
     return response
 
 
 def base(request: Request) -> str:
-    """The way from this page to the dashboard's root: `../`.
+    """Return the relative path from this page to the dashboard's root: `../`.
 
-    Relative, so that it works under any path that a proxy puts it; counted before decoding, as
+    Relative, so that it works under any path of a proxy. Slashes are counted before decoding, as
     browsers do.
     """
     return "../" * min(_raw_path(request).count("/") - 1, _DEEPEST) or "./"
 
 
 def here(request: Request) -> str:
-    """The page itself, counted from the dashboard's root, with its query."""
+    """Return the path of the page from the dashboard's root, with its query."""
     path = _raw_path(request).removeprefix("/")
     query = request.url.query
     return f"{path}?{query}" if query else path
@@ -254,7 +261,7 @@ def backend(request: Request) -> Backend:
 
 
 def ask_to_sign_in(request: Request) -> Response:
-    """To the page that asks; who is signed in comes back here."""
+    """Redirect to the sign-in form, which leads back here."""
     after = here(request) if request.method == "GET" else ""
     return go(request, f"login?next={quote(after, safe='')}" if after else "login")
 

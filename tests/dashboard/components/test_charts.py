@@ -1,4 +1,4 @@
-"""Bars over time: as high as what they count, one for each step, the last one not over yet."""
+"""Bar charts over time: one bar per step, heights by count, the last bar unfinished."""
 
 import pytest
 
@@ -8,7 +8,7 @@ SERIES = {"succeeded": ("Succeeded", "good"), "failed": ("Failed", "bad")}
 BEGINS, NOW = "2026-11-16T00:00:00Z", "2026-11-16T03:20:00Z"
 
 
-def test_each_hour_has_a_bar_whether_or_not_something_ended() -> None:
+def test_each_hour_has_a_bar_even_without_counts() -> None:
     chart = stacked(
         [("2026-11-16T01:00:00Z", "succeeded", 7)], SERIES, begins=BEGINS, step=3_600, now=NOW
     )
@@ -18,7 +18,7 @@ def test_each_hour_has_a_bar_whether_or_not_something_ended() -> None:
     assert [bar.x for bar in chart.bars] == [1, 11, 21, 31]
 
 
-def test_parts_stand_on_one_another_and_fill_what_they_count() -> None:
+def test_parts_are_stacked_and_their_heights_match_the_counts() -> None:
     chart = stacked(
         [("2026-11-16T01:00:00Z", "succeeded", 6), ("2026-11-16T01:00:00Z", "failed", 2)],
         SERIES,
@@ -33,7 +33,7 @@ def test_parts_stand_on_one_another_and_fill_what_they_count() -> None:
     assert low.y + low.height == HEIGHT
 
 
-def test_one_failure_among_a_million_is_to_be_seen() -> None:
+def test_one_failure_among_a_million_is_visible() -> None:
     chart = stacked(
         [("2026-11-16T01:00:00Z", "succeeded", 999_999), ("2026-11-16T01:00:00Z", "failed", 1)],
         SERIES,
@@ -45,7 +45,7 @@ def test_one_failure_among_a_million_is_to_be_seen() -> None:
     assert all(0 <= part.y <= HEIGHT for part in chart.bars[1].parts)
 
 
-def test_the_legend_tells_the_totals() -> None:
+def test_the_legend_has_the_totals() -> None:
     chart = stacked(
         [(f"2026-11-16T0{hour}:00:00Z", "failed", hour) for hour in range(4)],
         SERIES,
@@ -57,7 +57,7 @@ def test_the_legend_tells_the_totals() -> None:
     assert chart.total == 6
 
 
-def test_what_is_outside_of_the_time_is_not_drawn() -> None:
+def test_counts_outside_of_the_range_are_not_drawn() -> None:
     chart = stacked(
         [("2026-11-15T23:00:00Z", "failed", 5)], SERIES, begins=BEGINS, step=3_600, now=NOW
     )

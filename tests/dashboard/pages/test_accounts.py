@@ -1,4 +1,4 @@
-"""Accounts, all and one: found, made, changed; credits by hand; keys; erased for good."""
+"""The pages of accounts: search, creation, plans, credits by hand, keys, erasure."""
 
 import csv
 import io
@@ -33,13 +33,13 @@ ODD = [
 
 
 def at(name: str) -> str:
-    """Where its page is; what cannot be in a path is in the query."""
+    """Return the path of its page; a name that cannot be in a path is in the query."""
     odd = name in (".", "..") or "\n" in name
     return ("/account?name=" if odd else "/accounts/") + quote(name, safe="")
 
 
 async def move(operator: Visitor, verb: str, name: str, **fields: Any) -> httpx.Response:
-    """As the page's form does it."""
+    """Send a form of the page."""
     return await operator.post(f"/account/{verb}", {"account": quote(name, safe=""), **fields})
 
 
@@ -48,11 +48,13 @@ async def balance(conn: asyncpg.Connection, name: str) -> int:
     return found
 
 
-async def test_without_accounts_the_page_says_how_they_come_to_be(operator: Visitor) -> None:
-    assert "No account yet. The first job for one makes it" in await operator.read("/accounts")
+async def test_without_accounts_the_page_says_how_to_create_one(operator: Visitor) -> None:
+    assert "No accounts yet. The first job for an account creates it" in await operator.read(
+        "/accounts"
+    )
 
 
-async def test_accounts_are_listed_with_plan_balance_and_what_they_use(
+async def test_accounts_are_listed_with_plan_balance_and_usage(
     operator: Visitor, scene: Scene
 ) -> None:
     await scene.plan("free", concurrency=2, per_hour=10)
@@ -62,7 +64,7 @@ async def test_accounts_are_listed_with_plan_balance_and_what_they_use(
     assert "u1 free 1,234 1 of 2 1 2 of 10" in await operator.read("/accounts")
 
 
-async def test_accounts_are_found_by_how_they_begin(
+async def test_accounts_are_found_by_the_beginning_of_their_name(
     operator: Visitor, conn: asyncpg.Connection
 ) -> None:
     for name in ("school-1", "school-2", "School-3", "other", "100%_"):
@@ -89,12 +91,12 @@ async def test_many_accounts_have_pages(operator: Visitor, conn: asyncpg.Connect
         seen += re.findall(r'<tr id="account-([^"]*)"', page.text)
         following = re.search(r'href="\./([^"]*)" rel="next"', page.text)
         path = "/" + following[1].replace("&amp;", "&") if following else ""
-        assert path or "To the first page" in text(page)
+        assert path or "First page" in text(page)
     assert seen == [f"u{n:03}" for n in range(1, 121)]
 
 
 @pytest.mark.parametrize("name", ODD)
-async def test_an_account_of_any_name_is_made_shown_and_given_credits(
+async def test_an_account_of_any_name_can_be_created_shown_and_granted_credits(
     operator: Visitor, conn: asyncpg.Connection, name: str
 ) -> None:
     await conn.execute("select penstock.create_account($1)", name)
@@ -117,26 +119,26 @@ async def test_an_account_of_any_name_is_made_shown_and_given_credits(
     assert "the balance is 7." in text(back)
 
 
-async def test_an_account_is_made_with_a_plan(operator: Visitor, scene: Scene) -> None:
+async def test_an_account_is_created_with_a_plan(operator: Visitor, scene: Scene) -> None:
     await scene.plan("free")
     await scene.plan("pro", default=False, concurrency=9)
     done = await operator.post("/accounts", {"account": "ü/1", "plan": "pro"})
-    assert "Account ü/1 is there, with plan pro and no credits." in text(done)
+    assert "Account ü/1 was created with plan pro and no credits." in text(done)
     assert "It has plan pro" in await operator.read(at("ü/1"))
 
 
-async def test_a_wrong_new_account_is_said_beside_its_field(
+async def test_an_invalid_new_account_is_reported_beside_its_field(
     operator: Visitor, conn: asyncpg.Connection
 ) -> None:
     await conn.execute("select penstock.create_account('u1')")
-    for name, said in (
+    for name, page_text in (
         ("", "The name must have 1 to 200 characters."),
         ("x" * 201, "The name must have 1 to 200 characters."),
         ("u1", "Account u1 exists already."),
     ):
         answer = await operator.post("/accounts", {"account": name})
         assert answer.status_code == 422
-        assert said in text(answer)
+        assert page_text in text(answer)
         assert f'name="account" value="{name}"' in answer.text
         assert "hx-get" not in answer.text
     answer = await operator.post("/accounts", {"account": "new", "plan": "nowhere"})
@@ -144,7 +146,7 @@ async def test_a_wrong_new_account_is_said_beside_its_field(
     assert await conn.fetchval("select count(*) from penstock.account where id <> 0") == 1
 
 
-async def test_an_account_that_is_not_there_is_said_to_be_missing(operator: Visitor) -> None:
+async def test_an_unknown_account_answers_404(operator: Visitor) -> None:
     answer = await operator.get("/accounts/nobody")
     assert answer.status_code == 404
     assert "There is no account nobody" in text(answer)
@@ -155,34 +157,34 @@ async def test_an_account_that_is_not_there_is_said_to_be_missing(operator: Visi
         assert answer.status_code == 404, verb
 
 
-async def test_an_account_shows_how_much_of_its_limits_it_uses(
+async def test_an_account_shows_its_usage_beside_its_limits(
     operator: Visitor, scene: Scene
 ) -> None:
     await scene.plan("free", concurrency=3, per_hour=2)
     await scene.running(account="u1")
     await scene.queued(account="u1")
     page = await operator.get("/accounts/u1")
-    said = text(page)
-    assert "1 running, 3 may at once" in said
-    assert "2 submits in the last hour, 2 may be; the next will pass in" in said
+    shown = text(page)
+    assert "1 running, of 3 at once" in shown
+    assert "2 submits in the last hour, of 2; the next is possible in" in shown
     assert "jobs?account=u1" in page.text
 
 
-async def test_a_plan_is_changed_and_counts_at_once(
+async def test_a_change_of_plan_applies_at_once(
     operator: Visitor, scene: Scene, conn: asyncpg.Connection
 ) -> None:
     await scene.plan("free", concurrency=1)
     await scene.plan("pro", default=False, concurrency=9)
     await scene.account("u1")
     done = await move(operator, "plan", "u1", plan="pro")
-    assert "Account u1 has plan pro now; its limits count at once." in text(done)
+    assert "Account u1 now has plan pro. Its limits apply at once." in text(done)
     assert await conn.fetchval("select concurrency from penstock.account where name = 'u1'") == 9
     answer = await move(operator, "plan", "u1", plan="gold")
     assert answer.status_code == 404
     assert "There is no plan gold" in text(answer)
 
 
-async def test_credits_are_granted_once_for_a_reference(
+async def test_credits_are_granted_once_per_reference(
     operator: Visitor, scene: Scene, conn: asyncpg.Connection
 ) -> None:
     """A double click sends the same form twice."""
@@ -190,12 +192,12 @@ async def test_credits_are_granted_once_for_a_reference(
     page = await operator.get("/accounts/u1")
     ref = re.search(r'id="grant-ref" name="ref" value="([^"]+)"', page.text)
     assert ref
-    assert "data-dirty" in page.text[ref.end() : ref.end() + 40], "a look again must not renew it"
+    assert "data-dirty" in page.text[ref.end() : ref.end() + 40], "a refresh must not change it"
     form = {"amount": "1,000", "reason": "a <b>present</b>", "ref": ref[1]}
     done = await move(operator, "grant", "u1", **form)
     assert "Granted 1,000 credits to u1; the balance is 1,000." in text(done)
     again = await move(operator, "grant", "u1", **form)
-    assert "This was done before under the reference" in text(again)
+    assert "was used before, so no credits were moved" in text(again)
     assert await balance(conn, "u1") == 1_000
     page = await operator.get("/accounts/u1")
     assert "Granted +1,000 1,000" in text(page)
@@ -206,7 +208,7 @@ async def test_credits_are_granted_once_for_a_reference(
     assert other[1] != ref[1]
 
 
-async def test_a_reference_with_another_amount_is_refused_beside_it(
+async def test_a_reference_with_another_amount_is_refused_beside_its_field(
     operator: Visitor, scene: Scene, conn: asyncpg.Connection
 ) -> None:
     await scene.account("u1")
@@ -220,7 +222,7 @@ async def test_a_reference_with_another_amount_is_refused_beside_it(
 
 
 @pytest.mark.parametrize(
-    ("fields", "field", "said"),
+    ("fields", "field", "page_text"),
     [
         ({"amount": "", "ref": "r"}, "amount", "The amount must be a whole number from 1"),
         ({"amount": "-5", "ref": "r"}, "amount", "The amount must be a whole number from 1"),
@@ -231,27 +233,27 @@ async def test_a_reference_with_another_amount_is_refused_beside_it(
         ({"amount": "5", "ref": "r", "reason": "x" * 501}, "reason", "at most 500 characters"),
     ],
 )
-async def test_a_wrong_move_is_said_beside_its_field_and_moves_nothing(
-    operator: Visitor, scene: Scene, fields: dict[str, str], field: str, said: str
+async def test_an_invalid_move_is_reported_beside_its_field_and_moves_no_credits(
+    operator: Visitor, scene: Scene, fields: dict[str, str], field: str, page_text: str
 ) -> None:
     await scene.account("u1", 10)
     for verb in ("grant", "deduct"):
         answer = await move(operator, verb, "u1", confirm="yes", **fields)
         assert answer.status_code == 422
-        assert "Nothing was moved" in text(answer)
-        assert said in text(answer)
+        assert "No credits were moved" in text(answer)
+        assert page_text in text(answer)
         assert f'id="{verb}-{field}-problem"' in answer.text
     assert await balance(scene.conn, "u1") == 10
 
 
-async def test_a_deduction_asks_first_and_happens_once(
+async def test_a_deduction_needs_confirmation_and_happens_once(
     operator: Visitor, scene: Scene, conn: asyncpg.Connection
 ) -> None:
     await scene.account("u/1", 10)
     form = {"amount": "4", "ref": "export-3", "reason": "a print"}
     asked = await move(operator, "deduct", "u/1", **form)
-    assert "Take 4 credits from u/1?" in text(asked)
-    assert "The balance is 10 now and 6 then." in text(asked)
+    assert "Deduct 4 credits from u/1?" in text(asked)
+    assert "The balance will change from 10 to 6." in text(asked)
     assert await balance(conn, "u/1") == 10
     sent = {
         name: value
@@ -259,33 +261,33 @@ async def test_a_deduction_asks_first_and_happens_once(
         if name != "form_token"
     }
     assert sent == {"account": "u%2F1", "confirm": "yes", **form}
-    for said in ("Deducted 4 credits from u/1; the balance is 6.", "This was done before"):
+    for page_text in ("Deducted 4 credits from u/1; the balance is 6.", "was used before"):
         done = await operator.post("/account/deduct", sent)
-        assert said in text(done)
+        assert page_text in text(done)
     assert await balance(conn, "u/1") == 6
 
 
-async def test_no_more_is_taken_than_there_is(
+async def test_a_deduction_above_the_balance_is_refused(
     operator: Visitor, scene: Scene, conn: asyncpg.Connection
 ) -> None:
     await scene.account("u1", 3)
     answer = await move(operator, "deduct", "u1", amount="4", ref="r1")
     assert answer.status_code == 422
-    assert "The account has 3 credits; no more can be taken." in text(answer)
+    assert "The account has 3 credits; you cannot deduct more." in text(answer)
     answer = await move(operator, "deduct", "u1", amount="4", ref="r1", confirm="yes")
     assert "Account u1 has 3 credits, and this needs 4." in text(answer)
     assert await balance(conn, "u1") == 3
 
 
-async def test_what_was_deducted_is_given_back_once(
+async def test_a_deduction_is_refunded_once(
     operator: Visitor, scene: Scene, conn: asyncpg.Connection
 ) -> None:
     await scene.account("u1", 10)
     await move(operator, "deduct", "u1", amount="4", ref="export-3", confirm="yes")
     done = await move(operator, "refund", "u1", ref="export-3", reason="it was empty")
-    assert "Gave 4 credits back to u1; the balance is 10." in text(done)
+    assert "Refunded 4 credits to u1; the balance is 10." in text(done)
     again = await move(operator, "refund", "u1", ref="export-3")
-    assert "This was done before" in text(again)
+    assert "was used before" in text(again)
     assert await balance(conn, "u1") == 10
     answer = await move(operator, "refund", "u1", ref="never")
     assert answer.status_code == 422
@@ -294,7 +296,7 @@ async def test_what_was_deducted_is_given_back_once(
     assert "The reference must have 1 to 200 characters." in text(answer)
 
 
-async def test_the_ledger_has_pages_and_leads_to_jobs(
+async def test_the_ledger_has_pages_and_links_to_jobs(
     operator: Visitor, scene: Scene, conn: asyncpg.Connection
 ) -> None:
     await scene.account("u1", 100)
@@ -320,7 +322,7 @@ async def test_the_ledger_has_pages_and_leads_to_jobs(
     assert (await operator.get("/accounts/u1?before=odd")).status_code == 200
 
 
-async def test_the_whole_ledger_comes_as_csv_the_oldest_first(
+async def test_the_ledger_can_be_downloaded_as_csv_oldest_first(
     operator: Visitor, scene: Scene, conn: asyncpg.Connection
 ) -> None:
     await scene.account("a/b")
@@ -332,7 +334,7 @@ async def test_the_whole_ledger_comes_as_csv_the_oldest_first(
     rows = list(csv.DictReader(io.StringIO(answer.text)))
     assert [row["amount"] for row in rows] == ["5", "-2"]
     assert rows[0]["reason"] == 'ü "so", 1'
-    assert rows[1]["reason"] == "'=1+1", "no spreadsheet computes what somebody wrote"
+    assert rows[1]["reason"] == "'=1+1", "no spreadsheet runs it as a formula"
     assert rows[1]["ref"] == "'\n=r2"
     missing = await operator.get("/ledger.csv?account=nobody")
     assert missing.status_code == 404
@@ -340,7 +342,7 @@ async def test_the_whole_ledger_comes_as_csv_the_oldest_first(
 
 async def test_the_last_jobs_of_an_account_are_shown(operator: Visitor, scene: Scene) -> None:
     await scene.account("u2")
-    assert "It has no jobs." in await operator.read("/accounts/u2")
+    assert "No jobs." in await operator.read("/accounts/u2")
     for _ in range(11):
         await scene.queued(account="u1")
     failed = await scene.failed(account="u1", cls="quota")
@@ -350,24 +352,24 @@ async def test_the_last_jobs_of_an_account_are_shown(operator: Visitor, scene: S
     assert "the provider's quota or credit is used up" in text(page)
 
 
-async def test_keys_are_shown_and_revoked_after_a_second_look(
+async def test_keys_are_shown_and_revoked_after_confirmation(
     operator: Visitor, site: Site, scene: Scene
 ) -> None:
     await scene.account("a b")
     page = await operator.read("/accounts/a%20b")
-    assert "It has no key of its own." in page
+    assert "This account has no keys." in page
     assert "penstock key create --account 'a b'" in page
     customer = await site.account_client("a b")
     assert (await customer.get("/v1/accounts/a%20b")).status_code == 200
     [key] = await site.engine.keys.list(account="a b")
     page = await operator.read("/accounts/a%20b")
     assert key["id"] in page
-    assert "no end set" in page
+    assert "never" in page
     asked = await move(operator, "revoke", "a b", key=key["id"])
     assert f"Revoke key {key['id']}?" in text(asked)
     assert (await customer.get("/v1/accounts/a%20b")).status_code == 200
     done = await move(operator, "revoke", "a b", key=key["id"], confirm="yes")
-    assert "opens nothing any more" in text(done)
+    assert f"Key {key['id']} was revoked." in text(done)
     assert (await customer.get("/v1/accounts/a%20b")).status_code == 401
     assert "Revoke…" not in text(done)
 
@@ -385,7 +387,7 @@ async def test_a_key_of_another_account_is_not_revoked(
 
 
 @pytest.mark.parametrize("name", ["u1", "<script>", " two\nlines ", "..", "a/b"])
-async def test_an_account_is_erased_when_its_name_was_typed(
+async def test_an_account_is_erased_after_its_name_was_typed(
     operator: Visitor, scene: Scene, conn: asyncpg.Connection, name: str
 ) -> None:
     await conn.execute("select penstock.create_account($1)", name)
@@ -393,25 +395,25 @@ async def test_an_account_is_erased_when_its_name_was_typed(
     await scene.succeeded(account=name)
     await scene.queued(account=name)
     asked = await move(operator, "erase", name)
-    said = text(asked)
-    assert "There is no way back." in said
-    assert "1 job that waits is cancelled" in said
-    assert "its balance of 5 credits" in said
+    page_text = text(asked)
+    assert "This cannot be undone." in page_text
+    assert "1 waiting job, cancelled and refunded first" in page_text
+    assert "its balance of 5 credits" in page_text
     wrong = await move(operator, "erase", name, confirm="yes", typed="other")
     assert wrong.status_code == 409
-    assert "That is not the account's name; nothing was removed." in text(wrong)
+    assert "That is not the account's name. Nothing was erased." in text(wrong)
     assert await conn.fetchval("select count(*) from penstock.finished") == 1
     done = await move(operator, "erase", name, confirm="yes", typed=" ".join(name.split()))
-    said = text(done)
+    page_text = text(done)
     assert done.status_code == 200
-    assert "Jobs removed 2" in said
-    assert re.search(r"erased-\d+: 1 line, 1 of them with a reference or reason", said)
+    assert "Jobs removed 2" in page_text
+    assert re.search(r"erased-\d+: 1 line, 1 of them with a reference or reason", page_text)
     assert "<script>" not in done.text
     assert await conn.fetchval("select count(*) from penstock.finished") == 0
     assert (await operator.get(at(name))).status_code == 404
 
 
-async def test_erasing_waits_for_what_runs_and_can_be_repeated(
+async def test_erasure_waits_for_running_jobs_and_can_be_repeated(
     operator: Visitor, scene: Scene, conn: asyncpg.Connection
 ) -> None:
     await scene.queue("line")
@@ -420,9 +422,11 @@ async def test_erasing_waits_for_what_runs_and_can_be_repeated(
     assert (await own.get("/v1/jobs")).status_code == 200
     answer = await move(operator, "erase", "u1", confirm="yes", typed="u1")
     assert answer.status_code == 409
-    assert (await own.get("/v1/jobs")).status_code == 401, "its key opens nothing from then on"
-    said = text(answer)
-    assert "Not through yet: 1 of the account's jobs still run; they were asked to stop" in said
+    assert (await own.get("/v1/jobs")).status_code == 401, "its key is revoked at once"
+    page_text = text(answer)
+    assert (
+        "Not finished yet: 1 of the account's jobs still run; they were asked to stop" in page_text
+    )
     assert 'name="typed" value="u1"' in answer.text
     await scene.end(start, "cancelled")
     done = await move(operator, "erase", "u1", confirm="yes", typed="u1")
@@ -431,7 +435,7 @@ async def test_erasing_waits_for_what_runs_and_can_be_repeated(
 
 
 @pytest.mark.parametrize("verb", ["grant", "deduct", "refund", "plan", "erase", "revoke"])
-async def test_nothing_is_done_to_an_account_without_a_token(
+async def test_a_form_without_its_token_changes_no_account(
     operator: Visitor, scene: Scene, verb: str
 ) -> None:
     await scene.account("u1", 10)

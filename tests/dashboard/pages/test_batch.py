@@ -1,4 +1,4 @@
-"""The page of a batch: how far it is, its jobs in order, cancelling what is left."""
+"""The page of a batch: its progress, its jobs in order, cancelling the remaining jobs."""
 
 from uuid import UUID, uuid4
 
@@ -16,25 +16,25 @@ async def submit(site: Site, scene: Scene, count: int) -> tuple[str, list[UUID]]
         "/v1/jobs/batch",
         json={"jobs": [{"kind": "line", "payload": {"n": n}} for n in range(count)]},
     )
-    told = answer.json()
-    return told["batch"], [UUID(item["id"]) for item in told["items"]]
+    submitted = answer.json()
+    return submitted["batch"], [UUID(item["id"]) for item in submitted["items"]]
 
 
-async def test_a_batch_says_how_far_it_is(operator: Visitor, scene: Scene, site: Site) -> None:
+async def test_a_batch_shows_its_progress(operator: Visitor, scene: Scene, site: Site) -> None:
     batch, jobs = await submit(site, scene, 4)
     await scene.end(await scene.start(jobs[0]), "succeeded", result={"score": 7})
     await scene.start(jobs[1])
     answer = await operator.get(f"/batches/{batch}")
-    said = text(answer)
-    assert "1 of 4 jobs has ended" in said
-    assert "1 succeeded , 1 running , 2 waiting" in said
+    page_text = text(answer)
+    assert "1 of 4 jobs has finished" in page_text
+    assert "1 succeeded , 1 running , 2 waiting" in page_text
     assert '<progress max="4" value="1' in answer.text
     assert shown(answer) == jobs
-    assert "score" not in said
+    assert "score" not in page_text
     assert 'hx-trigger="refresh"' in answer.text
 
 
-async def test_its_jobs_are_in_pages(operator: Visitor, scene: Scene, site: Site) -> None:
+async def test_its_jobs_are_paged(operator: Visitor, scene: Scene, site: Site) -> None:
     batch, jobs = await submit(site, scene, 60)
     first = await operator.get(f"/batches/{batch}")
     assert shown(first) == jobs[:50]
@@ -45,17 +45,17 @@ async def test_its_jobs_are_in_pages(operator: Visitor, scene: Scene, site: Site
     assert next_of(second) is None
 
 
-async def test_what_is_left_is_cancelled_after_a_question(
+async def test_remaining_jobs_are_cancelled_after_confirmation(
     operator: Visitor, scene: Scene, site: Site
 ) -> None:
     batch, jobs = await submit(site, scene, 3)
     await scene.end(await scene.start(jobs[0]), "succeeded")
     await scene.start(jobs[1])
     asked = text(await operator.post(f"/batches/{batch}/cancel"))
-    assert "1 job that waits: ended at once." in asked
-    assert "1 job at work: told to stop" in asked
+    assert "1 waiting job: cancelled at once" in asked
+    assert "1 running job: asked to stop" in asked
     done = await operator.post(f"/batches/{batch}/cancel", {"confirm": "yes"})
-    assert "1 job of it cancelled, 1 told to stop." in text(done)
+    assert "1 job of this batch cancelled, 1 asked to stop." in text(done)
     assert [(await scene.read(one))["status"] for one in jobs] == [
         "succeeded",
         "running",
@@ -63,22 +63,22 @@ async def test_what_is_left_is_cancelled_after_a_question(
     ]
 
 
-async def test_one_whose_jobs_have_all_ended_offers_nothing_to_cancel(
+async def test_a_finished_batch_has_no_cancel_button(
     operator: Visitor, scene: Scene, site: Site
 ) -> None:
     batch, jobs = await submit(site, scene, 1)
     error = {"class": "bug", "message": "why", "retryable": False}
     await scene.end(await scene.start(jobs[0]), "failed", error=error)
     answer = await operator.get(f"/batches/{batch}")
-    assert "All have ended; 1 failed" in text(answer)
-    assert "Cancel what is left" not in text(answer)
+    assert "All have finished; 1 failed" in text(answer)
+    assert "Cancel remaining jobs" not in text(answer)
     assert 'hx-trigger="refresh"' not in answer.text
 
 
-async def test_a_batch_that_is_not_there_says_so(operator: Visitor) -> None:
+async def test_an_unknown_batch_answers_404(operator: Visitor) -> None:
     answer = await operator.get(f"/batches/{uuid4()}")
     assert answer.status_code == 404
-    assert "There is no batch with this id" in text(answer)
+    assert "Batch not found" in text(answer)
 
 
 def shown(answer: httpx.Response) -> list[UUID]:

@@ -1,4 +1,4 @@
-"""The table of jobs: what it says of each state, every filter, search, pages, totals."""
+"""The table of jobs: statuses in words, filters, search, pages, totals."""
 
 import httpx
 import pytest
@@ -11,11 +11,11 @@ ODD = '<script>alert("1")</script>'
 
 
 async def test_an_empty_system_says_what_to_do_next(operator: Visitor) -> None:
-    said = await operator.read("/jobs")
-    assert "No job yet. Submit one: penstock submit" in said
+    page_text = await operator.read("/jobs")
+    assert "No jobs yet. Submit one: penstock submit" in page_text
 
 
-async def test_the_old_address_leads_here(operator: Visitor) -> None:
+async def test_the_old_address_redirects_here(operator: Visitor) -> None:
     answer = await operator.get("/ai-queue", follow=True)
     assert answer.url.path == "/jobs"
     assert "<h1>Jobs</h1>" in answer.text
@@ -25,38 +25,38 @@ async def test_jobs_are_shown_newest_first(operator: Visitor, scene: Scene) -> N
     """M15"""
     ids = [await scene.queued() for _ in range(3)]
     page = (await operator.get("/jobs")).text
-    # By their ids: two may be of one millisecond.
-    places = [page.index(f'<tr id="job-{one}">') for one in sorted(ids, reverse=True)]
-    assert places == sorted(places)
+    # Sorted by id, because two jobs may have the same millisecond.
+    positions = [page.index(f'<tr id="job-{one}">') for one in sorted(ids, reverse=True)]
+    assert positions == sorted(positions)
     assert "3 jobs" in page
 
 
-async def test_each_state_is_said_in_words(operator: Visitor, scene: Scene) -> None:
+async def test_each_status_is_shown_in_words(operator: Visitor, scene: Scene) -> None:
     await scene.queue("line", timeout_seconds=600)
-    said = {
+    page_text = {
         await scene.running(stage="TIER1", label="Tier 1 scanning"): "Running Tier 1 scanning",
-        await scene.awaiting(): "Awaiting its callback the function that it was handed to",
+        await scene.awaiting(): "Awaiting callback the outside function has not called back yet",
         await scene.succeeded(): "Succeeded",
         await scene.failed(): "Failed the handler raised an error: ValueError: the page has no",
-        await scene.retrying(): "Scheduled tried again in",
+        await scene.retrying(): "Scheduled next attempt in",
         await scene.scheduled(): "Scheduled starts in 60 min",
         await scene.cancelled(): "Cancelled cancelled while it waited",
     }
     rows = rows_of(await operator.get("/jobs"))
-    for job, words in said.items():
+    for job, words in page_text.items():
         assert words in rows[str(job)], rows[str(job)]
 
 
-async def test_a_queued_job_says_why_it_does_not_run(operator: Visitor, scene: Scene) -> None:
+async def test_a_queued_job_shows_why_it_does_not_run(operator: Visitor, scene: Scene) -> None:
     job = await scene.queued()
-    assert "no worker is there for it" in rows_of(await operator.get("/jobs"))[str(job)]
+    assert "no worker serves its queue" in rows_of(await operator.get("/jobs"))[str(job)]
     await scene.worker()
     assert "Queued" in rows_of(await operator.get("/jobs"))[str(job)]
     await scene.conn.execute("select penstock.pause_queue('line')")
     assert "its queue is paused" in rows_of(await operator.get("/jobs"))[str(job)]
 
 
-async def test_a_full_queue_and_a_full_account_are_told_apart(
+async def test_a_full_queue_and_a_full_account_have_different_reasons(
     operator: Visitor, scene: Scene
 ) -> None:
     await scene.plan(concurrency=1)
@@ -85,7 +85,7 @@ async def test_a_full_queue_and_a_full_account_are_told_apart(
         ("status=&kind=&queue=&account=&topic=&batch=", {"mine", "other", "failed"}),
     ],
 )
-async def test_every_filter_shows_what_fits_and_nothing_else(
+async def test_every_filter_shows_the_matching_jobs_only(
     operator: Visitor, scene: Scene, query: str, hits: set[str]
 ) -> None:
     ids = {
@@ -111,19 +111,17 @@ async def test_a_filter_by_batch_shows_the_jobs_of_that_batch(
     assert len(rows_of(await operator.get(f"/jobs?batch={batch}"))) == 2
 
 
-async def test_a_filter_that_cannot_be_meant_is_said_so(operator: Visitor, scene: Scene) -> None:
+async def test_an_invalid_filter_is_reported(operator: Visitor, scene: Scene) -> None:
     await scene.queued()
-    assert "There is no state broken" in await operator.read("/jobs?status=broken")
+    assert "There is no status broken" in await operator.read("/jobs?status=broken")
     assert "There is no batch “xyz”: that is not an id." in await operator.read("/jobs?batch=xyz")
     assert "There is no job kind nope" in await operator.read("/jobs?kind=nope")
     assert "There is no queue nope" in await operator.read("/jobs?queue=nope")
     page = await operator.get("/jobs?status=broken")
-    assert 'hx-trigger="refresh"' not in page.text, "a refresh would lose the sentence"
+    assert 'hx-trigger="refresh"' not in page.text, "a refresh would lose the message"
 
 
-async def test_kinds_and_queues_to_choose_from_are_those_that_exist(
-    operator: Visitor, scene: Scene
-) -> None:
+async def test_the_filter_offers_existing_kinds_and_queues(operator: Visitor, scene: Scene) -> None:
     await scene.queue("b-line")
     await scene.queue("a-line")
     page = (await operator.get("/jobs?kind=b-line")).text
@@ -131,7 +129,7 @@ async def test_kinds_and_queues_to_choose_from_are_those_that_exist(
     assert "<option selected>b-line</option>" in page
 
 
-async def test_names_of_strangers_are_shown_and_not_run(operator: Visitor, scene: Scene) -> None:
+async def test_html_in_names_is_escaped(operator: Visitor, scene: Scene) -> None:
     job = await scene.failed(account=ODD, topic=f"a/ü 'x' {ODD}", message=ODD * 20)
     answer = await operator.get("/jobs")
     assert "<script>alert" not in answer.text
@@ -143,14 +141,14 @@ async def test_names_of_strangers_are_shown_and_not_run(operator: Visitor, scene
     assert "<script>alert" not in filtered.text
 
 
-async def test_an_id_leads_straight_to_its_job(operator: Visitor, scene: Scene) -> None:
+async def test_the_search_for_an_id_redirects_to_its_job(operator: Visitor, scene: Scene) -> None:
     job = str(await scene.queued())
     for pasted in (job, f" {job} ", job.replace("-", ""), job[:8] + " " + job[8:], job.upper()):
         answer = await operator.get(f"/jobs?q={pasted}")
         assert answer.headers["location"] == f"./jobs/{job}", pasted
 
 
-async def test_the_id_of_a_batch_leads_to_the_batch(
+async def test_the_search_for_a_batch_id_redirects_to_the_batch(
     operator: Visitor, scene: Scene, site: Site
 ) -> None:
     await scene.queue()
@@ -162,12 +160,12 @@ async def test_the_id_of_a_batch_leads_to_the_batch(
     assert found.headers["location"] == f"./batches/{batch}"
 
 
-async def test_an_id_that_is_not_there_is_said_so(operator: Visitor) -> None:
-    said = await operator.read("/jobs?q=0199f0a4-6c1e-7d3a-9b52-2f6d8a7c1e05")
-    assert "No job and no batch has the id 0199f0a4-6c1e-7d3a-9b52-2f6d8a7c1e05" in said
+async def test_the_search_for_an_unknown_id_says_so(operator: Visitor) -> None:
+    page_text = await operator.read("/jobs?q=0199f0a4-6c1e-7d3a-9b52-2f6d8a7c1e05")
+    assert "No job and no batch has the id 0199f0a4-6c1e-7d3a-9b52-2f6d8a7c1e05" in page_text
 
 
-async def test_a_name_offers_the_account_and_the_topic_that_have_it(
+async def test_the_search_for_a_name_offers_account_and_topic(
     operator: Visitor, scene: Scene
 ) -> None:
     await scene.queued(account="u1", topic="same")
@@ -176,11 +174,11 @@ async def test_a_name_offers_the_account_and_the_topic_that_have_it(
     assert 'href="./jobs?account=same">Jobs of account same' in page
     assert 'href="./jobs?topic=same">Jobs of topic same' in page
     assert "Jobs of topic" not in (await operator.get("/jobs?q=u1")).text
-    said = await operator.read("/jobs?q=nobody")
-    assert "Nothing is called “nobody”" in said
+    page_text = await operator.read("/jobs?q=nobody")
+    assert "Nothing found for “nobody”" in page_text
 
 
-async def test_the_end_of_an_id_leads_to_its_job_as_the_table_shows_it(
+async def test_the_search_for_the_end_of_an_id_redirects_to_its_job(
     operator: Visitor, scene: Scene
 ) -> None:
     live, finished = str(await scene.queued()), str(await scene.failed())
@@ -189,13 +187,15 @@ async def test_the_end_of_an_id_leads_to_its_job_as_the_table_shows_it(
         for end in (job[-8:], job[-8:].upper(), job[-12:], job[-6:]):
             answer = await operator.get(f"/jobs?q={end}")
             assert answer.headers["location"] == f"./jobs/{job}", end
-    said = await operator.read(f"/jobs?q={live[-5:]}")
-    assert "no job's id ends like this" in said
+    page_text = await operator.read(f"/jobs?q={live[-5:]}")
+    assert "no job's id ends with it" in page_text
     unknown = f"{int(live[-8:], 16) ^ 1:08x}"
-    assert "no job's id ends like this" in await operator.read(f"/jobs?q={unknown}")
+    assert "no job's id ends with it" in await operator.read(f"/jobs?q={unknown}")
 
 
-async def test_an_end_that_is_also_a_name_offers_both(operator: Visitor, scene: Scene) -> None:
+async def test_an_end_of_an_id_that_is_also_a_topic_offers_both(
+    operator: Visitor, scene: Scene
+) -> None:
     job = str(await scene.queued())
     await scene.queued(topic=job[-8:])
     page = (await operator.get(f"/jobs?q={job[-8:]}")).text
@@ -203,7 +203,7 @@ async def test_an_end_that_is_also_a_name_offers_both(operator: Visitor, scene: 
     assert f"Jobs of topic {job[-8:]}" in page
 
 
-async def test_older_ones_are_on_the_next_page_and_only_the_first_is_live(
+async def test_older_jobs_are_on_the_next_page_and_only_the_first_page_refreshes(
     operator: Visitor, scene: Scene
 ) -> None:
     ids = [str(one) for one in await scene.many(120)]
@@ -221,23 +221,23 @@ async def test_older_ones_are_on_the_next_page_and_only_the_first_is_live(
     assert "120 jobs" in await operator.read("/jobs")
 
 
-async def test_while_jobs_are_ticked_no_newer_one_pushes_them_away(
+async def test_while_jobs_are_selected_newer_ones_are_not_shown(
     operator: Visitor, scene: Scene
 ) -> None:
     ids = [await scene.queued() for _ in range(3)]
     answer = await operator.get(f"/jobs?from={ids[1]}")
     assert list(rows_of(answer)) == [str(ids[1]), str(ids[0])]
-    assert "Newer jobs are held back while jobs are ticked" in text(answer)
+    assert "Newer jobs are not shown while jobs are selected" in text(answer)
     assert 'hx-get="./jobs?from' not in answer.text
 
 
-async def test_a_cursor_of_another_list_is_refused_in_words(operator: Visitor) -> None:
+async def test_a_cursor_of_another_list_is_refused(operator: Visitor) -> None:
     answer = await operator.get("/jobs?cursor=nonsense")
     assert answer.status_code == 422
     assert "ursor is not of this list" in text(answer)
 
 
-async def test_totals_are_exact_where_that_is_cheap_and_else_say_that_they_are_not(
+async def test_totals_are_exact_if_that_is_cheap_and_say_otherwise_that_they_are_not(
     operator: Visitor, scene: Scene
 ) -> None:
     await scene.many(60)
@@ -249,10 +249,10 @@ async def test_totals_are_exact_where_that_is_cheap_and_else_say_that_they_are_n
     )
     assert "At least 55 jobs" in await operator.read("/jobs?status=queued")
     await scene.queued(account="rare")
-    said = await operator.read("/jobs?kind=line&status=scheduled")
-    assert "0 jobs among the newest 100,000" in said
-    assert "None of these among the 100,000 jobs that were looked at" in said
-    assert "Look further back" in said
+    page_text = await operator.read("/jobs?kind=line&status=scheduled")
+    assert "0 jobs among the newest 100,000" in page_text
+    assert "No match among the 100,000 newest jobs that were searched" in page_text
+    assert "Search older jobs" in page_text
 
 
 async def test_many_jobs_are_estimated(
@@ -268,7 +268,7 @@ async def test_many_jobs_are_estimated(
 
 
 def rows_of(answer: httpx.Response) -> dict[str, str]:
-    """What the table says of each job, by id, in its order."""
+    """Return the text of each row by job id, in the order of the table."""
     assert answer.status_code == 200, answer.text[:500]
     found = {}
     for part in answer.text.split('<tr id="job-')[1:]:

@@ -1,4 +1,4 @@
-"""The overview says how things stand, what waits for what, and what to do; and is asked once."""
+"""The overview: figures, charts, reasons for waiting, alerts; concurrent reads share a query."""
 
 import asyncio
 import re
@@ -16,13 +16,13 @@ from support.dashboard.visitor import Visitor, text
 from support.http.site import Site
 from support.waiting import eventually
 
-# Where there is nothing to take an average of.
+# Shown instead of an average without data.
 NONE = "\N{EN DASH}"
 BUG = {"class": "bug", "message": "ValueError: no text", "retryable": False}
 
 
 async def figures(operator: Visitor) -> dict[str, str]:
-    """What stands in the boxes, by what is written under it."""
+    """Return the figures by their label."""
     page = (await operator.get("/")).text
     found = re.findall(
         r'<li class="figure[^>]*>\s*<b>(.*?)</b>\s*<span>(.*?)</span>', page, re.DOTALL
@@ -31,7 +31,7 @@ async def figures(operator: Visitor) -> dict[str, str]:
 
 
 async def row(operator: Visitor, queue: str) -> str:
-    """What the table says of a queue."""
+    """Return the text of a queue's row."""
     page = await operator.get("/")
     found = re.search(rf'<tr id="queue-{re.escape(queue)}">(.*?)</tr>', page.text, re.DOTALL)
     assert found, f"{queue} is not in the table"
@@ -40,7 +40,7 @@ async def row(operator: Visitor, queue: str) -> str:
 
 async def test_an_empty_system_says_what_to_do_first(operator: Visitor) -> None:
     page = await operator.read("/")
-    assert "No job yet" in page
+    assert "No jobs yet" in page
     assert "Declare a kind of job" in page
     assert "Start a worker, which runs jobs: penstock worker" in page
     assert "penstock submit KIND" in page
@@ -57,10 +57,8 @@ async def test_with_a_queue_the_first_submit_names_its_kind(
     assert "Declare a kind of job" not in page
 
 
-async def test_figures_count_what_lives_and_what_has_failed(
-    operator: Visitor, scene: Scene
-) -> None:
-    """M15: one success took 4 s and one 8 s; what has failed is not in the average."""
+async def test_figures_count_live_and_failed_jobs(operator: Visitor, scene: Scene) -> None:
+    """M15: one success took 4 s and one 8 s; failed jobs are not in the average."""
     await scene.clock.freeze()
     await scene.many(3)
     await scene.scheduled()
@@ -76,20 +74,20 @@ async def test_figures_count_what_lives_and_what_has_failed(
     assert found["running"] == "1"
     assert found["awaiting a callback"] == "1"
     assert found["failed today (UTC)"] == "1"
-    assert found["a job takes on average, 24 h"] == "6 s"
-    # Both are in the class from 3 to 10 s, of which it is 95 % of the way.
-    assert found["95 of 100 take at most, 24 h"] == "9.7 s"
+    assert found["average duration, 24 h"] == "6 s"
+    # Both are in the class from 3 to 10 s; p95 is at 95 % of that range.
+    assert found["p95 duration, 24 h"] == "9.7 s"
 
 
-async def test_times_of_nothing_are_a_dash(operator: Visitor, scene: Scene) -> None:
+async def test_figures_without_data_are_a_dash(operator: Visitor, scene: Scene) -> None:
     await scene.many(1)
     found = await figures(operator)
-    assert found["a job takes on average, 24 h"] == NONE
-    assert found["95 of 100 take at most, 24 h"] == NONE
-    assert found["a job waits on average, last 1,000"] == NONE
+    assert found["average duration, 24 h"] == NONE
+    assert found["p95 duration, 24 h"] == NONE
+    assert found["average wait, last 1,000 jobs"] == NONE
 
 
-async def test_a_count_that_is_an_estimate_says_so(
+async def test_an_estimated_count_is_marked(
     operator: Visitor, scene: Scene, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await scene.many(400)
@@ -103,15 +101,15 @@ async def test_a_count_that_is_an_estimate_says_so(
 
 
 @pytest.mark.parametrize(
-    ("jobs", "told"),
+    ("jobs", "shown"),
     [(0, 0), (99, 99), (101, 100), (26_412, 26_000), (998_700, 1_000_000), (1_249, 1_200)],
 )
-def test_an_estimate_is_told_to_two_digits(jobs: int, told: int) -> None:
-    assert rounded(jobs) == told
-    assert str(Count(jobs, about=True)) == f"about {told:,}"
+def test_an_estimate_is_rounded_to_two_digits(jobs: int, shown: int) -> None:
+    assert rounded(jobs) == shown
+    assert str(Count(jobs, about=True)) == f"about {shown:,}"
 
 
-async def test_ends_and_failures_are_drawn_and_told_as_a_table(
+async def test_outcomes_and_failures_are_shown_as_charts_and_tables(
     operator: Visitor, scene: Scene
 ) -> None:
     await scene.succeeded()
@@ -119,15 +117,15 @@ async def test_ends_and_failures_are_drawn_and_told_as_a_table(
     await scene.retrying(cls="bad_output")
     page = await operator.get("/")
     assert page.text.count("<svg") == 2
-    assert 'aria-label="Jobs that ended: 2 jobs.' in page.text
+    assert 'aria-label="Finished jobs: 2 jobs.' in page.text
     assert 'aria-label="Failed attempts by class: 2 failed attempts.' in page.text
-    assert "timeout: took longer than it may 1" in text(page)
+    assert "timeout: exceeded its timeout 1" in text(page)
     assert "bad_output: the answer of the model is not usable 1" in text(page)
-    assert page.text.count("(not over yet)") == 2
+    assert page.text.count("(so far)") == 2
     assert "style=" not in page.text
 
 
-async def test_seven_failure_classes_are_five_and_the_others(
+async def test_seven_error_classes_are_shown_as_five_and_others(
     operator: Visitor, scene: Scene
 ) -> None:
     for cls in ("timeout", "stalled", "bug", "bad_output", "refused", "auth", "quota"):
@@ -136,13 +134,13 @@ async def test_seven_failure_classes_are_five_and_the_others(
     assert "other classes 2" in page
 
 
-async def test_where_nothing_failed_it_says_so(operator: Visitor, scene: Scene) -> None:
+async def test_without_failures_the_chart_says_so(operator: Visitor, scene: Scene) -> None:
     await scene.succeeded()
-    assert "No attempt has failed in this time." in await operator.read("/")
+    assert "No attempts failed in this time." in await operator.read("/")
 
 
 @pytest.mark.parametrize(
-    ("query", "said", "bars"),
+    ("query", "page_text", "bars"),
     [
         ("", "The last 24 hours", 25),
         ("?hours=168", "The last 7 days", 29),
@@ -152,85 +150,83 @@ async def test_where_nothing_failed_it_says_so(operator: Visitor, scene: Scene) 
     ],
 )
 async def test_the_range_is_chosen_by_a_link(
-    operator: Visitor, scene: Scene, query: str, said: str, bars: int
+    operator: Visitor, scene: Scene, query: str, page_text: str, bars: int
 ) -> None:
     await scene.succeeded()
     page = await operator.get(f"/{query}")
-    assert said in text(page)
+    assert page_text in text(page)
     assert page.text.count('<g id="ended-') == bars
 
 
-async def test_a_full_queue_says_that_its_places_are_taken(operator: Visitor, scene: Scene) -> None:
+async def test_a_full_queue_says_that_its_slots_are_taken(operator: Visitor, scene: Scene) -> None:
     await scene.queue(concurrency=1)
     await scene.running()
     await scene.many(2)
-    said = await row(operator, "line")
-    assert "2 1 of 1" in said
-    assert "Its only slot is taken; the next job starts when that one ends." in said
-    assert "The oldest has been due for" in said
+    page_text = await row(operator, "line")
+    assert "2 1 of 1" in page_text
+    assert "Its only slot is taken; the next job starts when it is free." in page_text
+    assert "The oldest has been due for" in page_text
 
 
-async def test_what_awaits_its_callback_takes_a_place_as_what_runs_does(
-    operator: Visitor, scene: Scene
-) -> None:
-    """It said "0 of 1" beside "Its only slot is taken"."""
+async def test_a_job_that_awaits_its_callback_takes_a_slot(operator: Visitor, scene: Scene) -> None:
+    """The page showed "0 of 1" beside "Its only slot is taken"."""
     await scene.queue(concurrency=1)
     await scene.awaiting()
     await scene.queued()
-    said = await row(operator, "line")
-    assert "1 1 of 1 1 awaiting" in said
-    assert "Its only slot is taken" in said
+    page_text = await row(operator, "line")
+    assert "1 1 of 1 1 awaiting" in page_text
+    assert "Its only slot is taken" in page_text
     assert 'href="./jobs?queue=line&amp;status=awaiting">1</a>' in (await operator.get("/")).text
 
 
-async def test_a_rate_that_is_used_up_is_told(operator: Visitor, scene: Scene) -> None:
+async def test_a_used_up_rate_limit_is_shown(operator: Visitor, scene: Scene) -> None:
     await scene.queue(rate="1/h")
     await scene.running()
     await scene.many(2)
-    assert "Its rate of 1/h is used up for the moment" in await row(operator, "line")
+    assert "Its rate limit of 1/h is used up for the moment" in await row(operator, "line")
 
 
-async def test_full_accounts_are_told(operator: Visitor, scene: Scene) -> None:
+async def test_full_accounts_are_shown(operator: Visitor, scene: Scene) -> None:
     await scene.plan(concurrency=1)
     await scene.running(account="a")
     await scene.queued(account="a")
     assert "as many as their plans allow" in await row(operator, "line")
 
 
-async def test_a_paused_queue_says_why_and_how_to_resume(
+async def test_a_paused_queue_shows_the_reason_and_how_to_resume(
     operator: Visitor, scene: Scene, conn: asyncpg.Connection
 ) -> None:
     await scene.worker()
     await scene.many(2)
     await conn.execute("select penstock.pause_queue('line', 'moving <b>house</b>')")
-    said = await row(operator, "line")
-    assert "Paused" in said
-    assert "It is paused (moving &lt;b&gt;house&lt;/b&gt;)." in said
-    assert "penstock resume line" in said
+    page_text = await row(operator, "line")
+    assert "Paused" in page_text
+    assert "It is paused (moving &lt;b&gt;house&lt;/b&gt;)." in page_text
+    assert "penstock resume line" in page_text
     assert "Needs attention" not in await operator.read("/")
     await scene.clock.advance("3h")
     page = await operator.read("/")
     assert "Queue line has been paused for 3 h, and 2 jobs wait." in page
 
 
-async def test_an_outage_is_told_with_what_happens_next(operator: Visitor, scene: Scene) -> None:
+async def test_an_outage_is_shown_with_what_happens_next(operator: Visitor, scene: Scene) -> None:
     await scene.outage("model")
     page = await operator.read("/")
     assert "The provider of queue model is not available" in page
     assert "jobs wait and continue automatically" in page
-    said = await row(operator, "model")
-    assert "Provider away" in said
-    assert "The provider does not answer" in said
+    page_text = await row(operator, "model")
+    assert "Provider unavailable" in page_text
+    assert "The provider does not answer" in page_text
 
 
-async def test_a_wrong_key_is_told_with_what_to_do(operator: Visitor, scene: Scene) -> None:
+async def test_a_wrong_key_is_shown_with_what_to_do(operator: Visitor, scene: Scene) -> None:
     await scene.outage("model", cls="auth")
-    assert "Held: needs you" in await row(operator, "model")
+    assert "Held: action needed" in await row(operator, "model")
     page = await operator.read("/")
     assert "correct it, restart the workers, then penstock resume model" in page
 
 
-async def test_queues_of_one_provider_that_is_away_have_one_alert(
+async def test_queues_of_one_unavailable_provider_have_one_alert(
     operator: Visitor, scene: Scene
 ) -> None:
     """Four queues that call one model were four alerts with the same words."""
@@ -240,32 +236,33 @@ async def test_queues_of_one_provider_that_is_away_have_one_alert(
     page = (await operator.get("/")).text
     alerts = re.findall(r'<li class="alert bad" id="alert-([^"]*)"', page)
     assert alerts == ["provider-unavailable-127.0.0.1:11434", "queue-own"]
-    said = text(await operator.get("/"))
+    page_text = text(await operator.get("/"))
     assert (
-        "The provider at 127.0.0.1:11434 is not available (unavailable), and queues essays, marks,"
-        " notes, words need it. Their jobs wait and go on by themselves." in said
+        "The provider at 127.0.0.1:11434 is unavailable (unavailable), and queues essays, marks,"
+        " notes, words need it. Their jobs wait and start automatically when it answers again."
+        in page_text
     )
 
 
 @pytest.mark.parametrize(
     ("cls", "words"),
     [
-        ("auth", "refuses the key that queues a, b use. Correct it, restart the workers"),
+        ("auth", "refuses the key that queues a, b use. Correct the key, restart the workers"),
         ("quota", "The quota or credit of queues a, b at 127.0.0.1:11434 is used up. Raise it"),
         ("config", "does not know the model of queues a, b, or refuses a setting. Correct"),
     ],
 )
-async def test_queues_that_one_provider_holds_have_one_alert_with_the_way_out(
+async def test_queues_that_one_provider_holds_have_one_alert_with_the_remedy(
     operator: Visitor, scene: Scene, cls: str, words: str
 ) -> None:
     await scene.outage("a", cls=cls)
     await scene.outage("b", cls=cls)
-    said = await operator.read("/")
-    assert words in said
-    assert said.count("penstock resume") == 1
+    page_text = await operator.read("/")
+    assert words in page_text
+    assert page_text.count("penstock resume") == 1
 
 
-async def test_no_queue_is_ready_where_no_worker_serves_it(operator: Visitor, scene: Scene) -> None:
+async def test_a_queue_without_a_worker_is_not_ready(operator: Visitor, scene: Scene) -> None:
     await scene.queue("rests")
     await scene.queued("waits")
     assert "No worker is alive" in await operator.read("/")
@@ -280,11 +277,11 @@ async def test_no_queue_is_ready_where_no_worker_serves_it(operator: Visitor, sc
 async def test_jobs_without_any_worker_are_the_first_alert(operator: Visitor, scene: Scene) -> None:
     await scene.queued()
     page = await operator.read("/")
-    assert "No worker is alive, and 1 job waits for one." in page
-    assert "No worker is there. Start one: penstock worker" in page
+    assert "No worker is alive, and 1 job waits." in page
+    assert "No workers. Start one: penstock worker" in page
     await scene.scheduled("later", seconds=5)
     await scene.clock.advance("1m")
-    assert "No worker is alive, and 2 jobs wait for one." in await operator.read("/")
+    assert "No worker is alive, and 2 jobs wait." in await operator.read("/")
 
 
 async def test_jobs_of_a_kind_without_a_handler_are_named(operator: Visitor, scene: Scene) -> None:
@@ -292,10 +289,12 @@ async def test_jobs_of_a_kind_without_a_handler_are_named(operator: Visitor, sce
     await factory.worker(scene.conn, kinds=["another"], lease="1 day")
     page = await operator.read("/")
     assert "1 job waits in queue line, and no worker has a handler for kind" in page
-    assert "No worker has a handler for the kinds of job that wait" in await row(operator, "line")
+    assert "No worker has a handler for the kinds of its waiting jobs" in await row(
+        operator, "line"
+    )
 
 
-async def test_jobs_that_nothing_stops_and_nobody_runs_are_told(
+async def test_jobs_that_wait_without_a_reason_are_reported(
     operator: Visitor, scene: Scene
 ) -> None:
     await scene.worker()
@@ -307,31 +306,31 @@ async def test_jobs_that_nothing_stops_and_nobody_runs_are_told(
     assert "1 job waits in queue line for 10 min, although nothing stops them." in page
 
 
-async def test_a_silent_worker_is_told_with_what_becomes_of_its_jobs(
+async def test_a_silent_worker_is_reported_with_what_happens_to_its_jobs(
     operator: Visitor, scene: Scene, conn: asyncpg.Connection
 ) -> None:
     await scene.started(worker="left-hand")
     await conn.execute("update penstock.worker set beat_at = penstock.clock() - lease - lease")
     page = await operator.read("/")
-    assert "Worker left-hand gives no sign of life." in page
-    assert "1 job of it will be started elsewhere" in page
+    assert "Worker left-hand sends no heartbeat." in page
+    assert "Other workers will start its 1 job again." in page
     assert "Silent" in page
 
 
-async def test_stuck_jobs_lead_to_their_page(operator: Visitor, scene: Scene) -> None:
+async def test_stuck_jobs_are_linked(operator: Visitor, scene: Scene) -> None:
     await scene.stale()
     page = await operator.get("/")
-    assert "1 job that has started gives no sign of life." in text(page)
+    assert "1 running job reports no progress." in text(page)
     assert 'href="./stuck"' in page.text
 
 
-async def test_little_room_for_history_is_told(operator: Visitor, scene: Scene) -> None:
+async def test_missing_partitions_for_history_are_reported(operator: Visitor, scene: Scene) -> None:
     await scene.succeeded()
     await scene.clock.advance("12d")
-    assert "The tables for finished jobs are made for" in await operator.read("/")
+    assert "The partitions for finished jobs exist only for the next" in await operator.read("/")
 
 
-async def test_of_forty_queues_those_that_tell_come_first_and_the_rest_is_folded(
+async def test_of_forty_queues_those_that_need_attention_come_first_and_the_rest_is_collapsed(
     operator: Visitor, scene: Scene, conn: asyncpg.Connection
 ) -> None:
     for number in range(40):
@@ -343,13 +342,13 @@ async def test_of_forty_queues_those_that_tell_come_first_and_the_rest_is_folded
     order = re.findall(r'<tr id="queue-(q[0-9]+)">', page.text)
     assert order[:4] == ["q33", "q17", "q0", "q1"]
     assert len(order) == 40
-    shown, folded = page.text.split('<details id="more-queues">')
+    shown, collapsed = page.text.split('<details id="more-queues">')
     assert re.findall(r'<tr id="queue-(q[0-9]+)">', shown) == ["q33", "q17"]
-    assert "38 more, in which nothing waits or runs" in text(page)
-    assert folded.index("queue-q2") < folded.index("queue-q10")
+    assert "38 more, without waiting or running jobs" in text(page)
+    assert collapsed.index("queue-q2") < collapsed.index("queue-q10")
 
 
-async def test_forty_queues_that_all_wait_are_not_forty_rows(
+async def test_forty_queues_with_waiting_jobs_are_not_forty_rows(
     operator: Visitor, scene: Scene
 ) -> None:
     for number in range(40):
@@ -359,19 +358,17 @@ async def test_forty_queues_that_all_wait_are_not_forty_rows(
     assert len(re.findall(r'<tr id="queue-', shown)) == 12
 
 
-async def test_a_name_that_looks_like_a_page_comes_out_as_text(
-    operator: Visitor, scene: Scene
-) -> None:
+async def test_html_in_a_worker_name_is_escaped(operator: Visitor, scene: Scene) -> None:
     await scene.worker("<script>alert(1)</script>")
     page = await operator.get("/")
     assert "<script>alert" not in page.text
     assert "&lt;script&gt;alert(1)" in page.text
 
 
-async def test_ten_tabs_that_look_at_once_ask_twice(
+async def test_ten_concurrent_requests_make_two_queries(
     operator: Visitor, scene: Scene, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The first asks at once; those who come meanwhile get one answer that is made for them."""
+    """The first query starts at once; the requests that come meanwhile share a second one."""
     await scene.queued()
     asked = 0
     whole = Hourly.overview
@@ -390,47 +387,47 @@ async def test_ten_tabs_that_look_at_once_ask_twice(
     async def first_asks() -> bool:
         return asked == 1
 
-    await eventually(first_asks, "the first look")
+    await eventually(first_asks, "the first query")
     rest = [asyncio.create_task(operator.get("/")) for _ in range(9)]
     overviews = operator.site.api.state.overviews
 
     async def rest_wait() -> bool:
         return len(overviews.reads._waiting) == 9
 
-    await eventually(rest_wait, "nine that wait for the next answer")
-    # What has changed after the first has begun to look is not missed by the others.
+    await eventually(rest_wait, "nine requests wait for the next query")
+    # The others see a change that was made after the first query started.
     await scene.queued()
     go_on.set()
     pages = [text(page) for page in await asyncio.gather(first, *rest)]
     assert asked == 2
-    assert all("2 jobs wait for one" in page for page in pages[1:])
+    assert all("2 jobs wait." in page for page in pages[1:])
 
 
 async def test_an_outage_of_the_database_is_a_page(
     operator: Visitor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def away(*_: object) -> None:
+    async def unavailable(*_: object) -> None:
         raise Unavailable("the database cannot be reached")
 
-    monkeypatch.setattr(Hourly, "overview", away)
+    monkeypatch.setattr(Hourly, "overview", unavailable)
     assert (await operator.get("/")).status_code == 503
 
 
-async def test_what_nobody_has_added_up_is_added_up_behind_the_page(
+async def test_the_page_starts_a_roll_up_that_is_behind(
     operator: Visitor, scene: Scene, site: Site
 ) -> None:
-    """Where no worker stands."""
+    """Without a worker nothing else rolls up."""
     await scene.succeeded()
     await scene.clock.advance(timedelta(minutes=30))
     page = await operator.read("/")
-    assert "the rest is being added up now" in page
+    assert "the rest is being counted now" in page
 
-    async def is_added_up() -> bool:
+    async def is_rolled_up() -> bool:
         return not (await site.engine.hourly.overview())["ended"]["behind"]
 
-    await eventually(is_added_up, "all is added up")
+    await eventually(is_rolled_up, "everything is rolled up")
     page = await operator.read("/")
-    assert "being added up" not in page
+    assert "being counted" not in page
     assert "Succeeded 1" in page
 
 

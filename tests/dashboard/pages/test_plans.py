@@ -1,4 +1,4 @@
-"""Plans: as declared and as in force, changed while accounts use them."""
+"""The pages of plans: declared values, values in force, and edits while accounts use them."""
 
 import asyncpg
 import pytest
@@ -12,13 +12,13 @@ async def overrides(conn: asyncpg.Connection) -> dict[str, object]:
     return found
 
 
-async def test_without_plans_the_page_says_where_they_come_from(operator: Visitor) -> None:
+async def test_without_plans_the_page_says_how_to_declare_one(operator: Visitor) -> None:
     page = await operator.read("/plans")
-    assert "No plan yet." in page
+    assert "No plans yet." in page
     assert "app.plan(" in page
 
 
-async def test_plans_are_listed_as_in_force_with_who_has_them(
+async def test_plans_are_listed_with_values_in_force_and_accounts(
     operator: Visitor, scene: Scene
 ) -> None:
     await scene.plan("free", concurrency=2, per_hour=10, priority=5)
@@ -28,13 +28,13 @@ async def test_plans_are_listed_as_in_force_with_who_has_them(
     assert "4 edited declared 2" in await operator.read("/plans")
 
 
-async def test_a_plan_is_edited_live_for_all_its_accounts(
+async def test_an_edit_of_a_plan_applies_to_all_its_accounts(
     operator: Visitor, scene: Scene, conn: asyncpg.Connection
 ) -> None:
     await scene.plan("free", concurrency=2)
     await scene.account("u1")
     done = await operator.post("/plans/free/edit", {"concurrency": "4", "priority": "-5"})
-    assert "Priority is -5 now; Jobs at once is 4 now, for 1 account." in text(done)
+    assert "Priority is now -5; Jobs at once is now 4, for 1 account." in text(done)
     assert "Jobs at once : declared 2, now 4 (edited)" in text(done)
     assert await conn.fetchval("select concurrency from penstock.account where name = 'u1'") == 4
     done = await operator.post(
@@ -45,7 +45,7 @@ async def test_a_plan_is_edited_live_for_all_its_accounts(
 
 
 @pytest.mark.parametrize(
-    ("field", "typed", "said"),
+    ("field", "typed", "page_text"),
     [
         ("concurrency", "some", "Jobs at once must be a whole number from 1 to 1,000,000, or “no"),
         ("per_hour", "-1", "Submits per hour must be a whole number from 1"),
@@ -53,32 +53,34 @@ async def test_a_plan_is_edited_live_for_all_its_accounts(
         ("weight", "0", "Weight must be a whole number from 1 to 1,000."),
     ],
 )
-async def test_what_cannot_be_is_said_beside_its_field(
-    operator: Visitor, scene: Scene, field: str, typed: str, said: str
+async def test_an_invalid_value_is_reported_beside_its_field(
+    operator: Visitor, scene: Scene, field: str, typed: str, page_text: str
 ) -> None:
     await scene.plan("free")
     answer = await operator.post("/plans/free/edit", {field: typed})
     assert answer.status_code == 422
-    assert said in text(answer)
+    assert page_text in text(answer)
     assert f'name="{field}" value="{typed}"' in answer.text
     assert await overrides(scene.conn) == {}
 
 
-async def test_going_back_asks_first_and_says_for_how_many(operator: Visitor, scene: Scene) -> None:
+async def test_a_reset_needs_confirmation_and_names_the_number_of_accounts(
+    operator: Visitor, scene: Scene
+) -> None:
     await scene.plan("free", concurrency=2)
     await scene.account("u1")
-    assert "Nothing was edited" in text(await operator.post("/plans/free/reset"))
+    assert "Nothing to reset" in text(await operator.post("/plans/free/reset"))
     await operator.post("/plans/free/edit", {"concurrency": "4"})
     asked = await operator.post("/plans/free/reset")
-    assert "Jobs at once: 4 now, 2 again." in text(asked)
-    assert "for 1 account." in text(asked)
+    assert "Jobs at once: 4 now, 2 after the reset." in text(asked)
+    assert "to 1 account." in text(asked)
     assert await overrides(scene.conn) == {"concurrency": 4}
     done = await operator.post("/plans/free/reset", {"confirm": "yes"})
     assert "Plan free is as declared again." in text(done)
     assert await overrides(scene.conn) == {}
 
 
-async def test_a_plan_that_is_not_there_or_a_form_without_token_changes_nothing(
+async def test_an_unknown_plan_or_a_form_without_token_changes_nothing(
     operator: Visitor, scene: Scene
 ) -> None:
     await scene.plan("free", concurrency=2)

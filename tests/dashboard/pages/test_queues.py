@@ -1,4 +1,4 @@
-"""The queues, all and one: what the pages say in each situation, and what their buttons do."""
+"""The pages of queues: their texts in each state, and their buttons."""
 
 import html as entities
 import re
@@ -12,7 +12,7 @@ from support.dashboard.visitor import Visitor, text
 
 
 async def row(operator: Visitor, queue: str, path: str = "/queues") -> str:
-    """What the list says of one queue."""
+    """Return the text of one queue's row."""
     page = (await operator.get(path)).text
     begun = page.index(f'id="queue-{queue}"')
     found = page[begun : page.index("</tr>", begun)]
@@ -30,28 +30,28 @@ async def overrides(conn: asyncpg.Connection, queue: str = "line") -> dict[str, 
     return found
 
 
-async def test_without_queues_the_page_says_where_they_come_from(operator: Visitor) -> None:
+async def test_without_queues_the_page_says_how_to_declare_one(operator: Visitor) -> None:
     page = await operator.read("/queues")
-    assert "No queue yet." in page
+    assert "No queues yet." in page
     assert "penstock.toml" in page
 
 
-async def test_a_queue_is_told_with_what_waits_and_what_runs_of_how_many(
+async def test_a_queue_is_listed_with_queued_and_running_jobs_and_its_limits(
     operator: Visitor, scene: Scene
 ) -> None:
     await scene.queue("line", concurrency=4, rate="500/min", order="strict")
     await scene.running()
     await scene.many(3)
     await scene.scheduled()
-    told = await row(operator, "line")
-    assert "3 + 1 scheduled" in told
-    assert "1 of 4" in told
-    assert "500/min" in told
-    assert "strict" in told
+    shown = await row(operator, "line")
+    assert "3 + 1 scheduled" in shown
+    assert "1 of 4" in shown
+    assert "500/min" in shown
+    assert "strict" in shown
     assert "1 queue, none in trouble." in await operator.read("/queues")
 
 
-async def test_queues_in_trouble_come_first_with_what_is_the_matter(
+async def test_queues_in_trouble_come_first_with_the_reason(
     operator: Visitor, scene: Scene
 ) -> None:
     await scene.queue("a-fine-one")
@@ -64,9 +64,9 @@ async def test_queues_in_trouble_come_first_with_what_is_the_matter(
     order = [page.text.index(f'id="queue-{name}"') for name in ("model", "vision", "zz")]
     assert max(order) < page.text.index('id="queue-a-fine-one"')
     assert "3 in trouble" in text(page)
-    assert "Provider away" in await row(operator, "model")
+    assert "Provider unavailable" in await row(operator, "model")
     assert "next try" in await row(operator, "model")
-    assert "needs you" in await row(operator, "vision")
+    assert "action needed" in await row(operator, "vision")
     paused = await row(operator, "zz")
     assert "Paused" in paused
     assert "the <b>disk</b> is full" in paused
@@ -87,7 +87,7 @@ async def test_many_queues_can_be_filtered_by_name_and_by_trouble(
     page = await operator.get("/queues?only=trouble")
     assert page.text.count('id="queue-') == 1
     assert 'id="queue-q17"' in page.text
-    assert "No queue fits." in await operator.read("/queues?q=%3Cscript%3E")
+    assert "No queue matches." in await operator.read("/queues?q=%3Cscript%3E")
 
 
 async def test_an_edited_queue_is_marked_in_the_list(operator: Visitor, scene: Scene) -> None:
@@ -97,7 +97,7 @@ async def test_an_edited_queue_is_marked_in_the_list(operator: Visitor, scene: S
     assert "edited Jobs at once 10" in await row(operator, "line")
 
 
-async def test_a_queue_that_is_not_there_is_said_to_be_missing(operator: Visitor) -> None:
+async def test_an_unknown_queue_answers_404(operator: Visitor) -> None:
     answer = await operator.get("/queues/nowhere")
     assert answer.status_code == 404
     assert "There is no queue nowhere" in text(answer)
@@ -111,40 +111,40 @@ async def test_one_queue_shows_its_kinds_its_jobs_and_its_hours(
     await scene.failed(cls="bad_output")
     await scene.queued()
     page = await operator.get("/queues/line")
-    said = text(page)
+    page_text = text(page)
     assert "../jobs?queue=line&amp;status=failed" in page.text
     assert "../jobs?kind=line" in page.text
-    assert "the oldest for" in said
-    assert "1 \N{MULTIPLICATION SIGN} the answer of the model is not usable" in said
-    assert "Worked by workers" in said
-    hours = said[said.index("The last 24 hours") :]
-    assert "Succeeded Failed Cancelled Tried again Average" in hours
+    assert "the oldest for" in page_text
+    assert "1 \N{MULTIPLICATION SIGN} the answer of the model is not usable" in page_text
+    assert "Run by workers" in page_text
+    hours = page_text[page_text.index("The last 24 hours") :]
+    assert "Succeeded Failed Cancelled Retried Average duration" in hours
     assert " 1 1 0 0 " in hours
 
 
-async def test_a_queue_where_nothing_has_ended_says_so(operator: Visitor, scene: Scene) -> None:
+async def test_a_queue_without_finished_jobs_says_so(operator: Visitor, scene: Scene) -> None:
     await scene.queue("line")
-    assert "Nothing has ended here." in await operator.read("/queues/line")
+    assert "No jobs finished." in await operator.read("/queues/line")
 
 
-async def test_a_limit_is_edited_live_and_shown_beside_what_is_declared(
+async def test_an_edited_limit_is_shown_beside_the_declared_one(
     operator: Visitor, scene: Scene
 ) -> None:
     await scene.queue("line", concurrency=4)
     answer = await operator.post(
         "/queues/line/edit", {"concurrency": "10", "timeout_seconds": "5 min"}
     )
-    assert "Jobs at once is 10 now; Time-out is 5 min now." in text(answer)
+    assert "Jobs at once is now 10; Time-out is now 5 min." in text(answer)
     assert await overrides(scene.conn) == {"concurrency": 10, "timeout_seconds": 300}
     page = await operator.read("/queues/line")
     assert "declared 4, now 10 (edited)" in page
     assert "Time-out : not declared, now 5 min (edited)" in page
 
 
-async def test_what_code_declares_anew_stands_beside_the_edit(
+async def test_a_changed_declaration_is_shown_beside_the_edit(
     operator: Visitor, scene: Scene
 ) -> None:
-    """The app restarts with another limit: what an operator has set still counts."""
+    """The app restarts with another limit: the operator's edit stays in force."""
     await scene.queue("line", concurrency=4)
     await operator.post("/queues/line/edit", {"concurrency": "10"})
     await scene.queue("line", concurrency=6)
@@ -156,9 +156,7 @@ async def test_what_code_declares_anew_stands_beside_the_edit(
     assert in_force == 6
 
 
-async def test_an_empty_field_goes_back_to_what_is_declared(
-    operator: Visitor, scene: Scene
-) -> None:
+async def test_an_empty_field_restores_the_declared_value(operator: Visitor, scene: Scene) -> None:
     await scene.queue("line", concurrency=4)
     await operator.post("/queues/line/edit", {"concurrency": "10", "attempts": "7"})
     answer = await operator.post(
@@ -168,10 +166,10 @@ async def test_an_empty_field_goes_back_to_what_is_declared(
     assert await overrides(scene.conn) == {"attempts": 7}
 
 
-async def test_a_second_tab_takes_nothing_back_that_it_does_not_know_of(
+async def test_a_second_tab_does_not_revert_edits_that_it_has_not_seen(
     operator: Visitor, scene: Scene
 ) -> None:
-    """Its page was made before the other one set a limit: its empty field says nothing."""
+    """Its page was rendered before the edit, so its empty field changes nothing."""
     await scene.queue("line", concurrency=4)
     await operator.post("/queues/line/edit", {"concurrency": "10"})
     await operator.post("/queues/line/edit", {"rate": "20/s"})
@@ -184,7 +182,7 @@ async def test_a_form_that_changes_nothing_says_so(operator: Visitor, scene: Sce
     assert "Nothing was changed." in text(answer)
 
 
-async def test_no_limit_counts_although_one_is_declared(operator: Visitor, scene: Scene) -> None:
+async def test_no_limit_overrides_a_declared_one(operator: Visitor, scene: Scene) -> None:
     await scene.queue("line", concurrency=1, rate="1/h")
     await operator.post("/queues/line/edit", {"concurrency": "No limit", "rate": "no limit"})
     page = await operator.read("/queues/line")
@@ -195,7 +193,7 @@ async def test_no_limit_counts_although_one_is_declared(operator: Visitor, scene
         await scene.start(job["id"])
 
 
-async def test_no_limit_where_none_is_declared_drops_the_override(
+async def test_no_limit_without_a_declared_one_drops_the_override(
     operator: Visitor, scene: Scene
 ) -> None:
     await scene.queue("line")
@@ -204,7 +202,7 @@ async def test_no_limit_where_none_is_declared_drops_the_override(
     assert await overrides(scene.conn) == {}
 
 
-async def test_every_option_can_be_set_and_is_shown_as_it_was_typed(
+async def test_every_option_can_be_set_and_is_shown_as_typed(
     operator: Visitor, scene: Scene
 ) -> None:
     await scene.queue("line")
@@ -251,28 +249,28 @@ async def test_every_option_can_be_set_and_is_shown_as_it_was_typed(
 
 
 @pytest.mark.parametrize(
-    ("field", "typed", "said"),
+    ("field", "typed", "page_text"),
     [
         ("concurrency", "many", "Jobs at once must be a whole number from 1 to 1,000,000"),
         ("concurrency", "0", "Jobs at once must be a whole number from 1 to 1,000,000"),
         ("rate", "fast", 'Rate must look like "500/min"'),
         ("burst", "3", "Burst needs a rate."),
         ("order", "random", "Order must be one of strict, aging, fair."),
-        ("timeout_seconds", "soon", "Time-out must be a length of time like 90 s"),
+        ("timeout_seconds", "soon", "Time-out must be a duration like 90 s"),
         ("timeout_seconds", "0", "must be a number of seconds, more than 0"),
         ("timeout_seconds", "4000 d", "at most ten years"),
         ("recovery", "1.5", "Recoveries must be a whole number from 0 to 1,000."),
         ("retention_seconds", "never", "or “forever”"),
     ],
 )
-async def test_what_cannot_be_is_said_beside_its_field_and_what_was_typed_stays(
-    operator: Visitor, scene: Scene, field: str, typed: str, said: str
+async def test_an_invalid_value_is_reported_beside_its_field_and_the_input_is_kept(
+    operator: Visitor, scene: Scene, field: str, typed: str, page_text: str
 ) -> None:
     await scene.queue("line")
     answer = await operator.post("/queues/line/edit", {"attempts": "7", field: typed})
     assert answer.status_code == 422
-    assert "Nothing was changed: 1 field cannot be as typed." in text(answer)
-    assert said in text(answer)
+    assert "Nothing was changed: 1 field has a problem." in text(answer)
+    assert page_text in text(answer)
     begun = answer.text.index(f'id="option-{field}"')
     line = answer.text[begun : answer.text.index("</tr>", begun)]
     assert 'class="problem"' in line
@@ -281,10 +279,10 @@ async def test_what_cannot_be_is_said_beside_its_field_and_what_was_typed_stays(
         assert f'value="{typed}"' in line
     assert 'name="attempts" value="7"' in answer.text
     assert await overrides(scene.conn) == {}
-    assert "hx-get" not in answer.text, "a page that looks again would lose what was typed"
+    assert "hx-get" not in answer.text, "a refresh would lose the input"
 
 
-async def test_an_order_cannot_change_under_live_jobs(operator: Visitor, scene: Scene) -> None:
+async def test_the_order_cannot_change_while_jobs_are_live(operator: Visitor, scene: Scene) -> None:
     await scene.queue("line", order="strict")
     await scene.queued()
     answer = await operator.post("/queues/line/edit", {"order": "fair"})
@@ -293,14 +291,14 @@ async def test_an_order_cannot_change_under_live_jobs(operator: Visitor, scene: 
     assert '<option value="fair" selected>' in answer.text
 
 
-async def test_going_back_to_what_is_declared_asks_first(operator: Visitor, scene: Scene) -> None:
+async def test_a_reset_needs_confirmation(operator: Visitor, scene: Scene) -> None:
     await scene.queue("line", concurrency=4)
     answer = await operator.post("/queues/line/reset")
-    assert "Nothing was edited" in text(answer)
+    assert "Nothing to reset" in text(answer)
     await operator.post("/queues/line/edit", {"concurrency": "10", "attempts": "9"})
     asked = await operator.post("/queues/line/reset")
-    assert "Jobs at once: 10 now, 4 again." in text(asked)
-    assert "Attempts: 9 now, the default again." in text(asked)
+    assert "Jobs at once: 10 now, 4 after the reset." in text(asked)
+    assert "Attempts: 9 now, the default after the reset." in text(asked)
     assert (await overrides(scene.conn))["concurrency"] == 10
     done = await operator.post("/queues/line/reset", {"confirm": "yes"})
     assert "Queue line is as declared again." in text(done)
@@ -321,47 +319,47 @@ async def test_a_queue_is_paused_with_a_reason_and_resumed(
     assert "<model>" not in page.text
     assert "Resume" in text(page)
     answer = await operator.post("/queues/line/resume")
-    assert "Queue line goes on: 2 queued." in text(answer)
+    assert "Queue line is resumed: 2 queued." in text(answer)
     assert await conn.fetchval("select paused_at from penstock.queue") is None
 
 
-async def test_resuming_wakes_workers_that_rest(operator: Visitor, scene: Scene) -> None:
+async def test_a_resume_wakes_idle_workers(operator: Visitor, scene: Scene) -> None:
     await scene.queue("line")
-    told: list[str] = []
+    notified: list[str] = []
 
     def note(_conn: object, _pid: object, _channel: object, queue: object) -> None:
-        told.append(str(queue))
+        notified.append(str(queue))
 
     await scene.conn.add_listener("penstock_job", note)
     await operator.post("/queues/line/pause")
-    assert told == []
+    assert notified == []
     await operator.post("/queues/line/resume")
     await operator.post("/queues/line/edit", {"concurrency": "2"})
     await scene.conn.execute("select 1")
-    assert told == ["line", "line"]
+    assert notified == ["line", "line"]
 
 
-async def test_a_queue_held_by_its_provider_is_let_go_on_by_resume(
+async def test_a_resume_releases_a_queue_that_its_provider_holds(
     operator: Visitor, scene: Scene
 ) -> None:
     await scene.outage("model", cls="quota")
     page = await operator.read("/queues/model")
     assert "The provider's quota or credit is used up" in page
-    assert "until somebody acts" in page
+    assert "until an operator resumes it" in page
     answer = await operator.post("/queues/model/resume")
-    assert "Queue model goes on" in text(answer)
+    assert "Queue model is resumed" in text(answer)
 
 
-async def test_a_resumed_queue_whose_provider_is_away_says_that_jobs_still_wait(
+async def test_a_resumed_queue_with_an_unavailable_provider_says_that_jobs_still_wait(
     operator: Visitor, scene: Scene
 ) -> None:
     await scene.outage("model")
     await operator.post("/queues/model/pause")
     answer = await operator.post("/queues/model/resume")
-    assert "The pause is over, but jobs still wait: the provider of queue model" in text(answer)
+    assert "The queue is resumed, but jobs still wait: the provider of queue model" in text(answer)
 
 
-async def test_the_circuit_of_an_outage_tells_class_since_and_next_try(
+async def test_the_circuit_of_an_outage_shows_class_start_and_next_try(
     operator: Visitor, scene: Scene
 ) -> None:
     await scene.outage("model")
@@ -374,7 +372,7 @@ async def test_the_circuit_of_an_outage_tells_class_since_and_next_try(
     assert await scene.conn.fetchval("select state from penstock.circuit") == "closed"
 
 
-async def test_a_provider_that_refuses_many_calls_is_told_with_what_may_run(
+async def test_a_provider_that_refuses_many_calls_is_shown_with_the_allowed_jobs(
     operator: Visitor, scene: Scene
 ) -> None:
     """D4"""
@@ -385,7 +383,7 @@ async def test_a_provider_that_refuses_many_calls_is_told_with_what_may_run(
     )
     await scene.conn.execute("update penstock.alert set cleared_at = now()")
     page = await operator.read("/queues/model")
-    assert "Refuses calls" in page
+    assert "Provider refuses calls" in page
     assert "about half of its last calls" in page
     overview = await operator.read("/")
     assert "The provider of queue model refuses about half of its calls." in overview
@@ -406,11 +404,11 @@ async def test_a_circuit_is_opened_by_hand_with_a_reason(
     assert "opened by hand" in page
     await operator.post("/queues/line/pause")
     answer = await operator.post("/queues/line/close")
-    assert "The queue is still paused: resume it, too." in text(answer)
+    assert "The queue is still paused; resume it, too." in text(answer)
 
 
 @pytest.mark.parametrize("verb", ["edit", "reset", "pause", "resume", "open", "close"])
-async def test_nothing_is_done_to_a_queue_without_a_token_or_that_is_not_there(
+async def test_a_form_without_token_or_for_an_unknown_queue_changes_nothing(
     operator: Visitor, scene: Scene, verb: str
 ) -> None:
     await scene.queue("line", concurrency=4)
@@ -434,7 +432,9 @@ async def test_a_reason_that_cannot_be_stored_is_refused(operator: Visitor, scen
         assert "NUL" in text(answer)
 
 
-async def test_the_oldest_that_waits_is_told(operator: Visitor, scene: Scene, clock: Clock) -> None:
+async def test_the_age_of_the_oldest_queued_job_is_shown(
+    operator: Visitor, scene: Scene, clock: Clock
+) -> None:
     await scene.queued()
     await clock.advance("3m")
     await scene.queued()

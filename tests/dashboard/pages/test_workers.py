@@ -1,4 +1,4 @@
-"""The page of workers: who is there, who is silent, and what became of the jobs of lost ones."""
+"""The page of workers: alive, silent and lost ones, and what became of the jobs of lost ones."""
 
 import asyncpg
 
@@ -10,11 +10,11 @@ from support.dashboard.visitor import Visitor, text
 
 async def test_without_a_worker_the_page_says_how_to_start_one(operator: Visitor) -> None:
     page = await operator.read("/workers")
-    assert "No worker is there, so nothing starts." in page
+    assert "No worker is alive, so no job starts." in page
     assert "penstock worker APP" in page
 
 
-async def test_a_worker_is_shown_with_what_it_runs(operator: Visitor, scene: Scene) -> None:
+async def test_a_worker_is_shown_with_its_running_jobs(operator: Visitor, scene: Scene) -> None:
     await scene.started(worker="<i>gpu</i>-1")
     page = await operator.get("/workers")
     assert "1 alive." in text(page)
@@ -23,7 +23,7 @@ async def test_a_worker_is_shown_with_what_it_runs(operator: Visitor, scene: Sce
     assert "jobs?status=running" in page.text
 
 
-async def test_one_that_does_not_beat_is_silent_until_it_is_lost(
+async def test_a_worker_without_heartbeats_is_silent_until_it_is_lost(
     operator: Visitor, conn: asyncpg.Connection, clock: Clock
 ) -> None:
     await factory.worker(conn, "w1", lease="15 seconds")
@@ -34,13 +34,13 @@ async def test_one_that_does_not_beat_is_silent_until_it_is_lost(
     assert page.text.index("w2</td>") < page.text.index("w1</td>"), "those alive come first"
     assert "Lost in the last day" not in text(page)
     await factory.recover(conn)
-    said = text(await operator.get("/workers"))
-    assert "1 alive." in said
-    assert "Lost in the last day" in said
-    assert "It had no job." in said
+    page_text = text(await operator.get("/workers"))
+    assert "1 alive." in page_text
+    assert "Lost in the last day" in page_text
+    assert "It had no jobs." in page_text
 
 
-async def test_what_became_of_the_jobs_of_a_lost_worker_is_told(
+async def test_a_lost_worker_is_shown_with_what_became_of_its_jobs(
     operator: Visitor, scene: Scene, conn: asyncpg.Connection, clock: Clock
 ) -> None:
     await scene.queue("line", timeout_seconds=7_200)
@@ -62,9 +62,7 @@ async def test_what_became_of_the_jobs_of_a_lost_worker_is_told(
     assert "Lost in the last day" not in await operator.read("/workers")
 
 
-async def test_a_worker_that_left_in_good_order_is_not_shown(
-    operator: Visitor, conn: asyncpg.Connection
-) -> None:
+async def test_a_stopped_worker_is_not_shown(operator: Visitor, conn: asyncpg.Connection) -> None:
     worker = await factory.worker(conn, "polite")
     await conn.execute("select penstock.stop_worker($1)", worker)
     assert "polite" not in await operator.read("/workers")
@@ -73,17 +71,17 @@ async def test_a_worker_that_left_in_good_order_is_not_shown(
 BLOCKED = "select penstock.report_blocked_loop($1, 1, 14, $2, $3, 1, 'call', '/app/marks.py:12')"
 
 
-async def test_who_blocks_the_event_loop_of_a_worker_is_named_wherever_an_operator_looks(
+async def test_a_blocking_handler_is_named_on_all_pages(
     operator: Visitor, scene: Scene, conn: asyncpg.Connection, clock: Clock
 ) -> None:
-    """D2: with its line; while the loop stands still, and for a day afterwards."""
+    """D2: with its line, while the loop is blocked and for a day afterwards."""
     await clock.freeze()
     job = (await scene.started("call", worker="gpu-1"))["id"]
     worker = await conn.fetchval("select worker_id from penstock.job where id = $1", job)
     await conn.execute(BLOCKED, worker, False, job)
-    said = text(await operator.get("/workers"))
-    assert "gpu-1 Blocked Its event loop has stood still for" in said
-    assert "14 s, and still does call /app/marks.py:12" in said
+    page_text = text(await operator.get("/workers"))
+    assert "gpu-1 Blocked Its event loop has been blocked for" in page_text
+    assert "14 s, and still is call /app/marks.py:12" in page_text
     here = "blocked the event loop of worker gpu-1 for 14 s, at /app/marks.py:12."
     assert f"A handler of kind call has {here}" in text(await operator.get("/"))
     assert f"Attempt 1 has {here}" in text(await operator.get(f"/jobs/{job}"))
@@ -93,7 +91,7 @@ async def test_who_blocks_the_event_loop_of_a_worker_is_named_wherever_an_operat
     assert f"Attempt 1 {here}" in text(await operator.get(f"/jobs/{job}"))
 
 
-async def test_a_loop_that_stands_still_by_itself_is_told_while_it_does(
+async def test_a_loop_that_no_job_blocks_is_reported_while_it_is_blocked(
     operator: Visitor, scene: Scene, conn: asyncpg.Connection, clock: Clock
 ) -> None:
     await clock.freeze()
@@ -104,5 +102,5 @@ async def test_a_loop_that_stands_still_by_itself_is_told_while_it_does(
             worker,
             over,
         )
-        said = text(await operator.get("/"))
-        assert ("worker gpu-1 has stood still for 9 s" in said) is not over
+        page_text = text(await operator.get("/"))
+        assert ("worker gpu-1 has been blocked for 9 s" in page_text) is not over

@@ -69,7 +69,7 @@ def run(folder: Path, own: Path, host: str, port: int, greet: Greet) -> None:
             worker=False,
             beside=stage.running,
             install=stage.install,
-            on_stop=stage.told,
+            on_stop=stage.stop,
             on_ready=lambda dsn: greet(stage.app, serving.url_of(sock), dsn, stage.urls),
         )
 

@@ -1,4 +1,4 @@
-"""What an operator has to know now, each with what to do about it."""
+"""Alerts: what an operator has to know now, and what to do about it."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -9,7 +9,7 @@ from urllib.parse import quote
 from penstock.base import wording
 from penstock.dashboard.components.queue_state import NOTEWORTHY, Count, QueueState, waiting
 
-# Shorter pauses are somebody at work.
+# A shorter pause is probably somebody at work.
 LONG_PAUSE_SECONDS = 3_600
 LONG_WAIT_SECONDS = 300
 
@@ -17,21 +17,24 @@ LONG_WAIT_SECONDS = 300
 @dataclass(frozen=True, slots=True)
 class Alert:
     key: str
-    """Tells it from the others: an id of its own."""
+    """Unique among the alerts of the page; part of its HTML id."""
     text: str
-    """What is; commands in backticks."""
+    """What is wrong; commands in backticks."""
     todo: str = ""
-    """What to do, where the text does not say it."""
+    """What to do, unless the text says it."""
     bad: bool = False
     since: str | None = None
     link: tuple[str, str] | None = None
-    """A page that helps, from the dashboard's root, and what to call it; names not quoted."""
+    """Path (from the dashboard's root) and title of a page that helps; names not quoted."""
 
 
 def alerts(
     overview: dict[str, Any], rows: Sequence[QueueState], *, ahead: timedelta | None
 ) -> list[Alert]:
-    """The worst first. `ahead`: for how long history has partitions; None: not known."""
+    """Return all alerts, the worst first.
+
+    `ahead`: for how long history has partitions; None if that is not known.
+    """
     made = [
         *_no_worker(overview, rows),
         *_unhandled(overview),
@@ -55,15 +58,15 @@ def _no_worker(overview: dict[str, Any], rows: Sequence[QueueState]) -> Iterator
         serving = f" that serves {_listed(sorted(waits))}" if others else ""
         yield Alert(
             "no-worker",
-            f"No worker{serving} is alive, and {_waiting(jobs)} for one.",
-            "Start one: `penstock worker`. Nothing is lost meanwhile.",
+            f"No worker{serving} is alive, and {_waiting(jobs)}.",
+            "Start one: `penstock worker`. No job is lost meanwhile.",
             bad=True,
             link=("workers", "Workers"),
         )
 
 
 def _unhandled(overview: dict[str, Any]) -> Iterator[Alert]:
-    """Jobs of a kind that was removed or renamed, or whose worker has not been started."""
+    """Report jobs whose kind was removed or renamed, or whose worker was not started."""
     for row in overview["unhandled"]:
         queue, kind = row["queue"], row["kind"]
         yield Alert(
@@ -79,7 +82,7 @@ def _unhandled(overview: dict[str, Any]) -> Iterator[Alert]:
 
 
 def _blocked_loops(overview: dict[str, Any]) -> Iterator[Alert]:
-    """A handler that blocks its worker's event loop: in this hour, or now."""
+    """Report handlers that block their worker's event loop now, or did in the last hour."""
     for row in overview["blocked"]:
         kind, worker, length = row["kind"], row["worker_id"], wording.seconds(row["seconds"])
         if kind is not None:
@@ -87,17 +90,17 @@ def _blocked_loops(overview: dict[str, Any]) -> Iterator[Alert]:
             text = f"A handler of kind {kind} {verb} the event loop of worker {worker} for {length}"
         elif row["now"]:
             text = (
-                f"The event loop of worker {worker} has stood still for {length};"
-                " no job was seen to block"
+                f"The event loop of worker {worker} has been blocked for {length};"
+                " no job was seen to block it"
             )
         else:
             continue
         yield Alert(
             f"blocked-{worker}-{row['since']}",
             f"{text}{', at ' + row['place'] if row['place'] else ''}.",
-            "No other job of that worker went on meanwhile; none of them was charged for it."
-            " Await something there, give it to `asyncio.to_thread`, or make the handler a plain"
-            " `def`.",
+            "Meanwhile no other job of that worker made progress; this does not count as a"
+            " failure of theirs. Await something there, use `asyncio.to_thread`, or make the"
+            " handler a plain `def`.",
             bad=row["now"],
             since=row["since"],
             link=("workers", "Workers")
@@ -107,11 +110,11 @@ def _blocked_loops(overview: dict[str, Any]) -> Iterator[Alert]:
 
 
 def _circuits(overview: dict[str, Any]) -> Iterator[Alert]:
-    """One for each provider, however many queues call it."""
+    """Report each provider that does not answer once, however many queues call it."""
     addresses = {queue["name"]: queue["circuit"]["address"] for queue in overview["queues"]}
     groups: dict[tuple[str, str], list[dict[str, Any]]] = {}
     for alert in overview["alerts"]:
-        # A queue without an address, as one that was stopped by hand, is a group of its own.
+        # A queue without an address (for example one that was stopped by hand) is its own group.
         address = addresses.get(alert["queue"]) or f"queue {alert['queue']}"
         groups.setdefault((alert["class"], address), []).append(alert)
     for (cls, address), group in groups.items():
@@ -134,21 +137,21 @@ def _provider(cls: str, address: str, group: Sequence[dict[str, Any]]) -> Alert:
     text, todo = {
         "auth": (
             f"The provider at {address} refuses the key that {queues} use.",
-            "Correct it, restart the workers, then `penstock resume QUEUE` for each.",
+            "Correct the key, restart the workers, then run `penstock resume QUEUE` for each.",
         ),
         "quota": (
             f"The quota or credit of {queues} at {address} is used up.",
-            "Raise it, then `penstock resume QUEUE` for each.",
+            "Raise it, then run `penstock resume QUEUE` for each.",
         ),
         "config": (
             f"The provider at {address} does not know the model of {queues}, or refuses a setting.",
-            "Correct the job kinds, restart the workers, then `penstock resume QUEUE` for each.",
+            "Correct the kinds, restart the workers, then run `penstock resume QUEUE` for each.",
         ),
     }.get(
         cls,
         (
-            f"The provider at {address} is not available ({cls}), and {queues} need it.",
-            "Their jobs wait and go on by themselves.",
+            f"The provider at {address} is unavailable ({cls}), and {queues} need it.",
+            "Their jobs wait and start automatically when it answers again.",
         ),
     )
     return Alert(
@@ -162,7 +165,7 @@ def _provider(cls: str, address: str, group: Sequence[dict[str, Any]]) -> Alert:
 
 
 def _half_up(overview: dict[str, Any]) -> Iterator[Alert]:
-    """Providers that answer some calls and refuse others."""
+    """Report providers that answer some calls and refuse others."""
     for queue in overview["queues"]:
         circuit, name = queue["circuit"], queue["name"]
         if circuit["state"] == "ramping" and circuit["refused"] >= NOTEWORTHY:
@@ -171,8 +174,8 @@ def _half_up(overview: dict[str, Any]) -> Iterator[Alert]:
                 f"half-up-{name}",
                 f"The provider of queue {name} refuses {circuit['refused_words']} of its calls.",
                 f"At most {circuit['allowed']:,}{limit} of its jobs run at once, more with each"
-                " answer; refused jobs try again, and no failure is counted. If it goes on, the"
-                " provider has less room than the queue's limit.",
+                " answer; refused jobs are tried again, and no failure is counted. If this"
+                " continues, the provider has less capacity than the queue's limit.",
                 since=circuit["since"],
                 link=(f"queues/{name}", f"Queue {name}"),
             )
@@ -187,13 +190,13 @@ def _silent(overview: dict[str, Any]) -> Iterator[Alert]:
     single = len(silent) == 1
     yield Alert(
         "silent",
-        f"Worker{'' if single else 's'} {names} give{'s' if single else ''} no sign of life.",
-        "Look whether the machine is up and reaches the database. "
+        f"Worker{'' if single else 's'} {names} send{'s' if single else ''} no heartbeat.",
+        "Check that the machine is up and reaches the database. "
         + (
-            f"{wording.count(running, 'job')} of {'it' if single else 'theirs'} will be started"
-            " elsewhere by the next worker that looks."
+            f"Other workers will start {'its' if single else 'their'}"
+            f" {wording.count(running, 'job')} again."
             if running
-            else "No job is lost by it."
+            else "No job is lost."
         ),
         since=min(worker["last_heartbeat"] for worker in silent),
         link=("workers", "Workers"),
@@ -203,8 +206,8 @@ def _silent(overview: dict[str, Any]) -> Iterator[Alert]:
 def _stuck(overview: dict[str, Any]) -> Iterator[Alert]:
     parts = []
     if stale := overview["stale"]:
-        has, gives = ("has", "gives") if stale == 1 else ("have", "give")
-        parts.append(f"{wording.count(stale, 'job')} that {has} started {gives} no sign of life")
+        reports = "reports" if stale == 1 else "report"
+        parts.append(f"{wording.count(stale, 'running job')} {reports} no progress")
     if recovered := overview["recovered"]:
         its, waits = ("its", "waits") if recovered == 1 else ("their", "wait")
         jobs = wording.count(recovered, "job")
@@ -213,14 +216,14 @@ def _stuck(overview: dict[str, Any]) -> Iterator[Alert]:
         yield Alert(
             "stuck",
             f"{', and '.join(parts)}.",
-            "What does not go on is started again by itself; if it is always the same kind or"
-            " stage, look there.",
-            link=("stuck", "What is stuck"),
+            "Stuck jobs are started again automatically. If it is always the same kind or stage,"
+            " search for the cause there.",
+            link=("stuck", "Stuck jobs"),
         )
 
 
 def _queues(rows: Sequence[QueueState]) -> Iterator[Alert]:
-    """One for all queues of which the same is to be said."""
+    """Report paused queues in one alert, and queues that wait without a reason in another."""
     paused = [row for row in rows if waiting([row]) and row.paused_seconds >= LONG_PAUSE_SECONDS]
     if paused:
         names, longest = [row.name for row in paused], max(row.paused_seconds for row in paused)
@@ -249,9 +252,9 @@ def _receivers(overview: dict[str, Any]) -> Iterator[Alert]:
     for host in overview["failing_hosts"]:
         yield Alert(
             f"host-{host['host']}",
-            f"{host['host']} has not taken {wording.count(host['count'], 'webhook')}, each tried"
-            " three times or more.",
-            "Look at the receiver; they are sent again for days, and `penstock webhooks` lists"
+            f"{host['host']} has not accepted {wording.count(host['count'], 'webhook')}, each"
+            " tried three times or more.",
+            "Check the receiver. Webhooks are tried again for days; `penstock webhooks` lists"
             " them.",
             since=host["since"],
         )
@@ -262,10 +265,10 @@ def _history(overview: dict[str, Any], ahead: timedelta | None) -> Iterator[Aler
     if ahead is not None and ahead < wanted / 2:
         yield Alert(
             "history",
-            "The tables for finished jobs are made for"
-            f" {wording.seconds(max(0.0, ahead.total_seconds()))} ahead only, and not for"
+            "The partitions for finished jobs exist only for the next"
+            f" {wording.seconds(max(0.0, ahead.total_seconds()))} instead of"
             f" {wording.seconds(wanted.total_seconds())}.",
-            "Keep a worker running: it makes them.",
+            "Keep a worker running: workers create them.",
         )
 
 
@@ -278,6 +281,6 @@ def _to_queues(names: Sequence[str]) -> tuple[str, str]:
 
 
 def _listed(names: Sequence[str], most: int = 3) -> str:
-    """`a, b, c and 4 more`."""
+    """Return `a, b, c and 4 more`."""
     shown = ", ".join(names[:most])
     return f"{shown} and {len(names) - most} more" if len(names) > most else shown

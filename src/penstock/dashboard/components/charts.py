@@ -1,7 +1,7 @@
-"""Bars over time, laid out for an SVG that stretches: templates/parts/charts.html draws them.
+"""Layout of bar charts over time; templates/parts/charts.html draws them as stretched SVG.
 
-Lengths are in units of the drawing, which is as wide as it has bars; words stay outside of it, so
-that they keep their size on a phone.
+Lengths are in units of the drawing, whose width grows with its bars. Text stays outside of the
+drawing, so that it keeps its size on a phone.
 """
 
 from collections import Counter
@@ -12,7 +12,7 @@ from datetime import datetime, timedelta
 HEIGHT = 100
 BAR = 10
 _GAP = 1
-# What is there is to be seen, however small beside the rest.
+# The least height of a part that is not empty, so that it can be seen beside large ones.
 _LEAST = 0.8
 _LABELS = 5
 _DAY_SECONDS = 86_400
@@ -20,7 +20,7 @@ _DAY_SECONDS = 86_400
 
 @dataclass(frozen=True, slots=True)
 class Series:
-    """One colour of the bars: `style` is its class in the stylesheet."""
+    """One colour of the bars; `style` is its class in the stylesheet."""
 
     name: str
     style: str
@@ -37,14 +37,14 @@ class Part:
 @dataclass(frozen=True, slots=True)
 class Bar:
     begins: str
-    """Tells it from the others: an id of its own."""
+    """Unique in its chart; part of its HTML id."""
     label: str
     x: float
     counts: Sequence[int]
-    """One for each series."""
+    """One count for each series."""
     parts: Sequence[Part]
     running: bool
-    """It is not over yet, so it will grow."""
+    """The time of this bar is not over, so it can still grow."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,10 +52,10 @@ class Chart:
     series: Sequence[Series]
     bars: Sequence[Bar]
     top: int
-    """What the full height stands for."""
+    """The count that the full height stands for."""
     width: int
     labels: Sequence[str]
-    """Of the time axis, evenly spread."""
+    """Labels of the time axis, evenly spread."""
 
     @property
     def total(self) -> int:
@@ -70,9 +70,10 @@ def stacked(
     step: int,
     now: str,
 ) -> Chart:
-    """Bars from `begins` to `now`, one every `step` seconds, of (moment, series, count).
+    """Lay out bars from `begins` to `now`, one for every `step` seconds.
 
-    `series`: by its key the name and the style of each, from the bottom up.
+    `counts`: (moment, key of the series, count). `series`: name and style by key, from the bottom
+    up.
     """
     sums = Counter[tuple[datetime, str]]()
     for moment, key, count in counts:
@@ -108,7 +109,7 @@ def stacked(
 
 
 def nice(most: int) -> int:
-    """The next round number, so that the scale does not move with every job."""
+    """Round up to a number that keeps the scale still while jobs are added."""
     if most <= 1:
         return 1
     size: int = 10 ** (len(str(most)) - 1)

@@ -1,4 +1,4 @@
-"""A job in words: its state, what it waits for, and what happened to it, in order."""
+"""A job in words: its status, what it waits for, and what happened to it, in order."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -9,25 +9,25 @@ from penstock.base import wording
 from penstock.dashboard.components.words import CLASSES, REASONS, WAITING, ago, capital
 from penstock.engine.jobs.info import JobInfo
 
-# A table shows so much of a message; the job's own page shows all of it.
+# A table shows this much of a message; the job's own page shows all of it.
 _NOTE_CHARACTERS = 160
-# How an attempt came out, and how that is shown.
+# The words and the style of each outcome of an attempt.
 OUTCOMES = {
     "succeeded": ("succeeded", "good"),
-    "failed": ("failed for good", "bad"),
+    "failed": ("failed; not tried again", "bad"),
     "cancelled": ("was cancelled", ""),
-    "retried": ("failed; to be tried again", "bad"),
-    "deferred": ("put off: the provider could not take it; not counted as a failure", ""),
-    "snoozed": ("put off for a while; not counted as a failure", ""),
-    "released": ("given back by its worker; not counted as a failure", ""),
-    "timed_out": ("took longer than it may; to be tried again", "bad"),
-    "lost": ("its worker died; recovered", "bad"),
-    "stuck": ("gave no sign of life; recovered", "bad"),
+    "retried": ("failed; tried again later", "bad"),
+    "deferred": ("was deferred: the provider did not accept it; not counted as a failure", ""),
+    "snoozed": ("was snoozed; not counted as a failure", ""),
+    "released": ("was released by its worker; not counted as a failure", ""),
+    "timed_out": ("exceeded its timeout; tried again later", "bad"),
+    "lost": ("lost its worker; recovered", "bad"),
+    "stuck": ("reported no progress; recovered", "bad"),
 }
 
 
 def error_words(error: Mapping[str, Any] | None) -> str:
-    """Class and message as a person says it: `the handler raised an error: ValueError: …`."""
+    """Return class and message in words: `the handler raised an error: ValueError: …`."""
     if not error:
         return ""
     known = CLASSES.get(error.get("class") or "")
@@ -38,7 +38,7 @@ def error_words(error: Mapping[str, Any] | None) -> str:
 
 
 def note(job: JobInfo) -> str:
-    """What a table shows beside the state of a job; nothing where the state is enough."""
+    """Return what a table shows beside the status of a job; empty if the status is enough."""
     match job.status:
         case "queued":
             text = WAITING.get(job.waiting_for or "", "")
@@ -54,7 +54,7 @@ def note(job: JobInfo) -> str:
 
 
 def took(job: JobInfo) -> str:
-    """How long its last attempt ran, or has run so far."""
+    """Return how long its last attempt ran, or has run so far."""
     if job.finished_at:
         return wording.between(job.started_at, job.finished_at) or ""
     running = job.status in ("running", "awaiting")
@@ -62,7 +62,7 @@ def took(job: JobInfo) -> str:
 
 
 def headline(job: JobInfo) -> str:
-    """Its state in a sentence: `Running for 12 s: Tier 1 scanning`."""
+    """Return its status in a sentence: `Running for 12 s: Tier 1 scanning`."""
     match job.status:
         case "queued":
             position = wording.queue_position(job.position, job.eta_seconds)
@@ -82,7 +82,7 @@ def headline(job: JobInfo) -> str:
 
 
 def reason(job: JobInfo) -> str:
-    """Why it does not run yet, as a sentence; nothing where the headline has it."""
+    """Return why it does not run yet, as a sentence; empty if the headline says it."""
     known = WAITING.get(job.waiting_for or "")
     return f"{capital(known)}." if known and job.waiting_for not in ("callback", "backoff") else ""
 
@@ -91,7 +91,7 @@ def _failed(job: JobInfo) -> str:
     tries = wording.count(job.attempt, "attempt")
     text = f"Failed after {tries}" if job.attempt else "Failed before its first attempt"
     error = job.error or {}
-    # "All attempts are used" says less than what happened in the last of them.
+    # The reason says less than what happened in the last attempt, so it comes in brackets.
     if error.get("reason") in REASONS and error["reason"] != "expired":
         text = f"{text} ({REASONS[error['reason']]})"
     why = error_words(error)
@@ -102,14 +102,14 @@ def _at_work(job: JobInfo) -> str:
     length, stage = wording.age(job.started_at), job.stage_label or job.stage
     text = f"Running for {length}"
     if job.status == "awaiting":
-        text = f"Handed over {length} ago, and waits for the callback"
-    stop = "Asked to stop. " if job.cancel_requested else ""
+        text = f"Dispatched {length} ago, waiting for the callback"
+    stop = "Stop requested. " if job.cancel_requested else ""
     return f"{stop}{text}: {stage}" if stage else f"{stop}{text}"
 
 
 def _doing(job: JobInfo) -> str:
     text = job.stage_label or job.stage or WAITING.get(job.waiting_for or "", "")
-    return f"asked to stop; {text}".removesuffix("; ") if job.cancel_requested else text
+    return f"stop requested; {text}".removesuffix("; ") if job.cancel_requested else text
 
 
 def _until(job: JobInfo) -> str:
@@ -117,7 +117,7 @@ def _until(job: JobInfo) -> str:
     if job.waiting_for != "backoff":
         return f"starts {due}"
     why = error_words(job.error)
-    return f"tried again {due}: {why}" if why else f"tried again {due}"
+    return f"next attempt {due}: {why}" if why else f"next attempt {due}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -128,15 +128,15 @@ class Event:
     title: str
     detail: str = ""
     mood: str = ""
-    """good, bad, now or nothing: how it is shown."""
+    """The style: good, bad, now or empty."""
     worker: str | None = None
     length: str | None = None
     frames: Sequence[str] = ()
-    """Where the error was raised: `file:line in function`."""
+    """The lines at which the error was raised: `file:line in function`."""
 
 
 def timeline(job: JobInfo) -> Iterator[Event]:
-    """What happened to it, in order: its submit, each attempt with what it kept, its outcome."""
+    """Yield what happened to a job, in order: submit, attempts with their steps, outcome."""
     again = " as a retry of an earlier job" if job.retry_of else ""
     yield Event(at=job.created_at, title=f"Submitted{again}")
     first = min((attempt["attempt"] for attempt in job.attempts), default=1)
@@ -146,8 +146,8 @@ def timeline(job: JobInfo) -> Iterator[Event]:
         number = attempt["attempt"]
         kept = list(_kept(job, number))
         if kept:
-            # Else the line of its outcome is enough.
-            yield Event(at=attempt["started_at"], title=f"Attempt {number} began")
+            # Without steps, the line of the outcome is enough.
+            yield Event(at=attempt["started_at"], title=f"Attempt {number} started")
         yield from kept
         words, mood = OUTCOMES.get(attempt["outcome"], (attempt["outcome"], ""))
         error = {"class": attempt["error_class"], "message": attempt["message"]}
@@ -163,7 +163,7 @@ def timeline(job: JobInfo) -> Iterator[Event]:
     finals = ("succeeded", "failed", "cancelled")
     if job.status in ("running", "awaiting"):
         stage, since = job.stage_label or job.stage, wording.age(job.stage_at)
-        doing = "was handed over" if job.status == "awaiting" else "runs"
+        doing = "was dispatched" if job.status == "awaiting" else "is running"
         yield Event(
             at=job.started_at,
             title=f"Attempt {job.attempt} {doing}",
@@ -178,7 +178,7 @@ def timeline(job: JobInfo) -> Iterator[Event]:
     elif job.finished_at and not any(attempt["outcome"] in finals for attempt in job.attempts):
         yield Event(
             at=job.finished_at,
-            title=f"{'Failed' if job.status == 'failed' else 'Cancelled'} while it waited",
+            title=f"{'Failed' if job.status == 'failed' else 'Cancelled'} while waiting",
             detail=error_words(job.error),
             mood="bad" if job.status == "failed" else "",
         )
@@ -189,6 +189,6 @@ def _kept(job: JobInfo, number: int) -> Iterator[Event]:
         if step["attempt"] == number:
             yield Event(
                 at=step["kept_at"],
-                title=f"Step {step['name']} done",
-                detail="kept: later attempts do not repeat it",
+                title=f"Step {step['name']} finished",
+                detail="Its result is kept; later attempts do not repeat it.",
             )

@@ -1,7 +1,8 @@
-"""Options of queues and plans on a form: how each is shown, and how what was typed is read.
+"""Forms for the options of queues and plans: how values are shown, and how input is read.
 
-A form says only what is to be overridden: a field left empty is as declared. Beside each field is
-what it held when the page was made: so a second tab does not take back what it does not know of.
+A form sends only overrides: an empty field means "as declared". A hidden field beside each one
+keeps its value from when the page was rendered, so that a second tab does not revert changes that
+it has not seen.
 """
 
 import re
@@ -29,7 +30,7 @@ _LENGTH = re.compile(
 
 
 def show(option: Option, value: Any) -> str:
-    """A value as people write it, and `_read_value` reads it."""
+    """Write a value as people do; `_read_value` reads it back."""
     if value is None or (option.unlimited is not None and value == option.unlimited):
         return NO_LIMIT if option.unlimited is not None else ""
     if isinstance(value, str) or not isinstance(option.form, Seconds | Kept):
@@ -49,30 +50,30 @@ class Line:
     in_force: str
     declared: str
     overridden: str
-    """What is overridden, as text; empty: nothing."""
+    """The override as text; empty if there is none."""
     typed: str
     problem: str | None
 
     @property
     def change_back(self) -> str:
-        """What it is now and what it would be again."""
+        """The value now and after a reset, as a sentence."""
         again = "the default" if self.declared == _NOT_DECLARED else self.declared
-        return f"{self.option.label}: {self.in_force} now, {again} again."
+        return f"{self.option.label}: {self.in_force} now, {again} after the reset."
 
 
 @dataclass(slots=True)
 class Edit:
-    """What somebody typed into a form of options; empty for a page that nobody has edited yet."""
+    """The input of a form of options; empty for a page that was not submitted."""
 
     typed: dict[str, str] | None = None
-    """The fields, by the option's key."""
+    """The fields by the key of the option."""
     changed: dict[str, Any] = field(default_factory=dict)
-    """What is to be changed; None: as declared."""
+    """New values; None means "as declared"."""
     problems: dict[str, str] = field(default_factory=dict)
-    """What cannot be understood or is refused."""
+    """Messages for values that are invalid or refused."""
 
     async def save(self, save: Callable[..., Awaitable[object]]) -> None:
-        """Call `save` with what was changed; what it refuses is a problem of its field."""
+        """Call `save` with the changes; a refusal becomes the problem of its field."""
         if self.problems or not self.changed:
             return
         try:
@@ -83,18 +84,18 @@ class Edit:
             self.problems[error.field] = refusal(error)
 
     def words(self, options: Sequence[Option]) -> str:
-        """`Jobs at once is 10 now; Rate is as declared again`."""
+        """Return `Jobs at once is now 10; Rate is as declared again`."""
         by_key = {option.key: option for option in options}
         return "; ".join(
             f"{by_key[key].label} is as declared again"
             if value is None
-            else f"{by_key[key].label} is {show(by_key[key], value)} now"
+            else f"{by_key[key].label} is now {show(by_key[key], value)}"
             for key, value in self.changed.items()
         )
 
 
 def read(options: Sequence[Option], settings: Mapping[str, Any], form: FormData) -> Edit:
-    """What was typed; `settings` has `declared` and `overrides`."""
+    """Read a form; `settings` has `declared` and `overrides`."""
     edit = Edit({option.key: str(form.get(option.key, "")) for option in options})
     for option in options:
         text = str(form.get(option.key, "")).strip()
@@ -114,7 +115,7 @@ def lines(
     in_force: Mapping[str, Any],
     edit: Edit | None = None,
 ) -> list[Line]:
-    """The rows of the form, with what came back from it."""
+    """Return the rows of the form, with its last input and problems."""
     edit = edit or Edit()
     made = []
     for option in options:
@@ -136,12 +137,12 @@ def lines(
 def changes_back(
     options: Sequence[Option], settings: Mapping[str, Any], in_force: Mapping[str, Any]
 ) -> list[str]:
-    """For each option that is overridden, what it is now and what it would be again."""
+    """Return a sentence per overridden option: its value now and after a reset."""
     return [line.change_back for line in lines(options, settings, in_force) if line.overridden]
 
 
 def _read_value(option: Option, text: str, is_declared: bool) -> Any:  # noqa: FBT001
-    """The value that somebody typed; ValueError says what it may be."""
+    """Parse a value; ValueError says which values are allowed."""
     text = " ".join(text.split())
     if option.unlimited is not None and text.lower() in (NO_LIMIT, "none", "unlimited"):
         return option.unlimited if is_declared else None
@@ -166,7 +167,7 @@ def _read_value(option: Option, text: str, is_declared: bool) -> Any:  # noqa: F
 def _read_length(text: str, also: str) -> float:
     length = _LENGTH.fullmatch(text.lower())
     if length is None:
-        raise ValueError(f"must be a length of time like 90 s, 5 min, 2 h or 7 d{also}")
+        raise ValueError(f"must be a duration like 90 s, 5 min, 2 h or 7 d{also}")
     unit = length[2] or "s"
     size = 0.001 if unit == "ms" else _UNIT_SECONDS[unit[0]]
     seconds = round(float(length[1]) * size, 6)

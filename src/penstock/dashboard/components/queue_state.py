@@ -1,4 +1,4 @@
-"""The state of a queue: what waits in it, for what, and for how long, in words."""
+"""The state of a queue in words: how many jobs wait, for what, and for how long."""
 
 import re
 from collections.abc import Iterable, Sequence
@@ -8,20 +8,20 @@ from typing import Any
 
 from penstock.base import wording
 
-# Jobs of a queue that nothing stops start within moments; who waits longer has nobody.
+# Jobs of a queue that nothing stops start within moments. A longer wait needs an explanation.
 UNEXPLAINED_SECONDS = 30
 _EXACT_DIGITS = 2
 
-# From which share of refused calls on operators are alerted.
+# Operators are alerted from this share of refused calls on.
 NOTEWORTHY = 0.05
 
-# How much there is to report, the most first.
+# Ranks of queues in tables: the ones that need attention first.
 STOPPED, HELD, BUSY, IDLE = range(4)
 
 
 @dataclass(frozen=True, slots=True)
 class Count:
-    """How many; `about`: an estimate, since to count them would take long."""
+    """A number of jobs; `about`: it is an estimate, because counting would take long."""
 
     jobs: int
     about: bool = False
@@ -33,7 +33,7 @@ class Count:
         return self.jobs > 0
 
     def __str__(self) -> str:
-        """`1,204`, `about 26,000`."""
+        """Return `1,204` or `about 26,000`."""
         return f"about {self.figure}" if self.about else self.figure
 
     @property
@@ -44,26 +44,27 @@ class Count:
 @dataclass(frozen=True, slots=True)
 class QueueState:
     queue: dict[str, Any]
-    """As SQL reports it."""
+    """The queue's row as SQL returns it."""
     queued: Count
     scheduled: Count
     running: Count
     awaiting: Count
     due: Count
-    """Those of the scheduled whose time has come, which the next claim will see."""
+    """Scheduled jobs whose time has come; the next claim will see them."""
     style: str
-    """Of its state: the badge's class, and what it says."""
+    """The CSS class of the badge."""
     state: str
+    """The words of the badge."""
     reason: str | None
-    """Why something waits, and what can be done; commands in backticks."""
+    """Why jobs wait, and what can be done; commands in backticks."""
     oldest_at: str | None
-    """Since when the oldest is due; None: nothing waits."""
+    """Since when the oldest waiting job is due; None if no job waits."""
     waits_seconds: float
     rank: int
     unexplained: bool
-    """It waits for long, and nothing that the database knows of keeps it."""
+    """Its jobs have waited for long, and the database knows no reason."""
     paused_seconds: float
-    """0: it is not paused."""
+    """0 if it is not paused."""
 
     @property
     def name(self) -> str:
@@ -71,18 +72,18 @@ class QueueState:
 
     @property
     def is_troubled(self) -> bool:
-        """Something stops it, or nothing explains why its jobs wait."""
+        """Whether something stops it, or its jobs wait without a reason."""
         return self.rank <= HELD
 
 
 def queue_states(queues: Iterable[dict[str, Any]], now: str) -> list[QueueState]:
-    """Those with something to report first, then by name: so that rows do not jump about."""
+    """Return the queues by rank, then by name, so that rows keep their order."""
     rows = [_queue_state(queue, datetime.fromisoformat(now)) for queue in queues]
     return sorted(rows, key=lambda row: (row.rank, _natural(row.name)))
 
 
 def waiting(rows: Sequence[QueueState]) -> Count:
-    """What could start now, if nothing kept it."""
+    """Count the jobs that could start now if nothing stopped them."""
     return total(rows, "queued") + total(rows, "due")
 
 
@@ -91,7 +92,7 @@ def total(rows: Sequence[QueueState], status: str) -> Count:
 
 
 def rounded(jobs: int) -> int:
-    """To two digits: an estimate is not better than that."""
+    """Round to two digits: an estimate is not better than that."""
     size: int = 10 ** max(0, len(str(jobs)) - _EXACT_DIGITS)
     return round(jobs / size) * size
 
@@ -110,7 +111,7 @@ def _queue_state(queue: dict[str, Any], now: datetime) -> QueueState:
     lingers = waiting and why is None and waits_seconds >= UNEXPLAINED_SECONDS
     unexplained = lingers and not at_work
     style, state = _badge(queue)
-    # A queue that no worker serves is in trouble only if something waits in it.
+    # A queue that no worker serves is in trouble only if jobs wait in it.
     is_stopped = why in ("no_worker", "no_handler") or (
         style in ("off", "bad") and not _is_unserved(queue)
     )
@@ -139,13 +140,13 @@ def _queue_state(queue: dict[str, Any], now: datetime) -> QueueState:
 
 
 def _is_unserved(queue: dict[str, Any]) -> bool:
-    """Nothing but a worker is missing."""
+    """Whether only a worker is missing."""
     may_start = not queue["paused_at"] and queue["circuit"]["state"] != "open"
     return may_start and queue["drive"] == "worker" and not queue["served"]
 
 
 def _badge(queue: dict[str, Any]) -> tuple[str, str]:
-    """The style and the words of its state: of the first that holds."""
+    """Return style and words of the first state that applies."""
     circuit, why = queue["circuit"], queue["waiting_for"]
     is_open, cls = circuit["state"] == "open", circuit["class"]
     is_ramping = circuit["state"] == "ramping"
@@ -154,23 +155,23 @@ def _badge(queue: dict[str, Any]) -> tuple[str, str]:
         (_is_unserved(queue), "bad" if why else "off", "No worker"),
         (why == "no_handler", "bad", "No handler"),
         (is_open and cls is None, "off", "Stopped by hand"),
-        (is_open and cls in _HELD, "bad", "Held: needs you"),
-        (is_open and cls == "rate_limited", "running", "Asked to wait"),
-        (is_open, "bad", "Provider away"),
-        (is_ramping and circuit["refused"] >= NOTEWORTHY, "running", "Refuses calls"),
-        (is_ramping, "running", "Coming back"),
+        (is_open and cls in _HELD, "bad", "Held: action needed"),
+        (is_open and cls == "rate_limited", "running", "Rate limited"),
+        (is_open, "bad", "Provider unavailable"),
+        (is_ramping and circuit["refused"] >= NOTEWORTHY, "running", "Provider refuses calls"),
+        (is_ramping, "running", "Ramping up"),
         (True, "ok", "Ready"),
     )
     return next((style, words) for holds, style, words in states if holds)
 
 
 def _lingering(queue: dict[str, Any], at_work: bool) -> str:  # noqa: FBT001
-    """It waits although the database knows nothing that keeps it."""
+    """Explain a wait for which the database knows no reason."""
     if at_work:
-        return "The workers run as many as they take on at once. More of them would start more."
+        return "All slots of the workers are taken. More workers would start more jobs."
     if queue["drive"] != "worker":
-        return "No call has come to run them. The next submit, or any standing server, begins one."
-    return "Nothing stops it, and none of it runs: the workers are busy with other queues."
+        return "No call to `/process` runs them. The next submit, or any running server, makes one."
+    return "Nothing stops its jobs, and none is running: the workers are busy with other queues."
 
 
 _HELD = {
@@ -182,22 +183,23 @@ _HELD = {
 
 
 def _reason(queue: dict[str, Any]) -> str | None:
-    """Why nothing of it starts, or why no more than that; None: the database knows of nothing."""
+    """Return why its jobs do not start, or not more of them; None if no reason is known."""
     circuit, name, limit = queue["circuit"], queue["name"], queue["limit"]
     note = f" ({queue['paused_reason']})" if queue["paused_reason"] else ""
     next_try = wording.ahead(circuit["next_at"])
     reasons = {
         "paused": f"It is paused{note}. `penstock resume {name}` lets its jobs start again.",
         "no_worker": "No worker that serves it is alive. Start one: `penstock worker`.",
-        "no_handler": "No worker has a handler for the kinds of job that wait in it. Start one"
+        "no_handler": "No worker has a handler for the kinds of its waiting jobs. Start a worker"
         " whose app declares them, or cancel these jobs.",
-        "circuit_open": "The provider does not answer; jobs go on by themselves when it does."
+        "circuit_open": "The provider does not answer; jobs start automatically when it does."
         f" The next try is {next_try}.",
-        "rate_limit": f"Its rate of {queue['rate']} is used up for the moment; it goes on by"
-        " itself.",
-        "queue_limit": f"All {limit or 0:,} slots are taken; the next job starts when one ends.",
+        "rate_limit": f"Its rate limit of {queue['rate']} is used up for the moment; jobs start"
+        " automatically.",
+        "queue_limit": f"All {limit or 0:,} slots are taken; the next job starts when one"
+        " finishes.",
         "account_limit": "The accounts whose jobs wait run as many as their plans allow.",
-        "ramping": "The provider is back; jobs start more and more.",
+        "ramping": "The provider answers again; jobs start in growing numbers.",
     }
     if not queue["paused_at"]:
         reasons["paused"] = _HELD.get(circuit["class"], "")
@@ -206,9 +208,9 @@ def _reason(queue: dict[str, Any]) -> str | None:
             f"It was stopped by hand. `penstock circuit close {name}` lets jobs start again."
         )
     if circuit["state"] == "open":
-        reasons["rate_limit"] = f"The provider asked to wait; jobs go on {next_try}."
+        reasons["rate_limit"] = f"The provider asked to wait; jobs start again {next_try}."
     if limit == 1:
-        reasons["queue_limit"] = "Its only slot is taken; the next job starts when that one ends."
+        reasons["queue_limit"] = "Its only slot is taken; the next job starts when it is free."
     if circuit["refused"] >= NOTEWORTHY:
         reasons["ramping"] = (
             f"The provider refuses {circuit['refused_words']} of its calls; at most"
@@ -223,6 +225,6 @@ def _since(moment: str | None, now: datetime) -> float:
 
 
 def _natural(name: str) -> tuple[tuple[int, str], ...]:
-    """`q2` before `q10`."""
+    """Return a sort key that puts `q2` before `q10`."""
     parts = re.split(r"([0-9]+)", name)
     return tuple((int(part), "") if part.isdecimal() else (-1, part) for part in parts)

@@ -1,4 +1,4 @@
-"""What states, classes and reasons are called on pages, and what can be done about them."""
+"""The words of pages for statuses, error classes and reasons; filters of templates."""
 
 from collections.abc import Callable
 from datetime import UTC, datetime
@@ -12,15 +12,15 @@ STATUSES = {
     "scheduled": "Scheduled",
     "queued": "Queued",
     "running": "Running",
-    "awaiting": "Awaiting its callback",
+    "awaiting": "Awaiting callback",
     "succeeded": "Succeeded",
     "failed": "Failed",
     "cancelled": "Cancelled",
 }
 
 CLASSES = {
-    "timeout": "took longer than it may",
-    "stalled": "gave no sign of life for too long",
+    "timeout": "exceeded its timeout",
+    "stalled": "reported no progress for too long",
     "rate_limited": "the provider asked to wait",
     "overloaded": "the provider is overloaded",
     "unavailable": "the provider cannot be reached",
@@ -32,17 +32,17 @@ CLASSES = {
     "refused": "the model declined to answer",
     "invalid_request": "the request is not valid",
     "bad_output": "the answer of the model is not usable",
-    "interrupted": "the connection broke off",
+    "interrupted": "the connection was lost",
     "provider_error": "the provider failed",
     "no_callback": "no callback came in time",
-    "worker_lost": "its worker died",
+    "worker_lost": "its worker was lost",
     "bug": "the handler raised an error",
     "cancelled": "cancelled",
     "expired": "not started in time",
 }
 
 REASONS = {
-    "stuck_exhausted": "it got stuck each time and will not be started again",
+    "stuck_exhausted": "it got stuck each time and is not started again",
     "attempts_exhausted": "all attempts are used",
     "expired": "it was not started in time",
 }
@@ -50,23 +50,23 @@ REASONS = {
 WAITING = {
     "queue_limit": "jobs ahead of it take all slots of its queue",
     "account_limit": "its account runs as many jobs as its plan allows",
-    "rate_limit": "the queue's rate limit; it goes on by itself",
-    "circuit_open": "the provider is not available; it goes on by itself when it is back",
+    "rate_limit": "the queue's rate limit is used up; it starts automatically",
+    "circuit_open": "the provider is unavailable; it starts automatically when it answers again",
     "paused": "its queue is paused",
-    "no_worker": "no worker is there for it; penstock worker starts one",
-    "no_handler": "no live worker has a handler for its kind",
-    "backoff": "it failed before, and is tried again later",
-    "callback": "the function that it was handed to has not called back yet",
+    "no_worker": "no worker serves its queue; penstock worker starts one",
+    "no_handler": "no worker that is alive has a handler for its kind",
+    "backoff": "it failed before and is backing off",
+    "callback": "the outside function has not called back yet",
 }
 
 
 def moment(at: str | datetime | None) -> str:
-    """`2026-11-16 05:12:07 UTC`."""
+    """Return `2026-11-16 05:12:07 UTC`."""
     return "" if at is None else f"{wording.read_moment(at):%Y-%m-%d %H:%M:%S} UTC"
 
 
 def ago(at: str | datetime | None) -> str:
-    """`3 min ago`, `just now`."""
+    """Return `3 min ago` or `just now`."""
     if at is None:
         return ""
     since = (datetime.now(UTC) - wording.read_moment(at)).total_seconds()
@@ -74,28 +74,28 @@ def ago(at: str | datetime | None) -> str:
 
 
 def number(value: float | None) -> str:
-    """`1,234`; nothing for None."""
+    """Return `1,234`; empty for None."""
     return "" if value is None else f"{value:,}" if isinstance(value, int) else f"{value:,g}"
 
 
 def short(identity: object) -> str:
-    """The end of an id, which differs; its beginning is the time."""
+    """Return the end of an id; its beginning is a time, which differs little between jobs."""
     return str(identity)[-8:]
 
 
 def refusal(error: Exception) -> str:
-    """What was refused and what to do, as sentences: errors end with a full stop or not."""
+    """Return the message of a refusal as a sentence; messages may lack the full stop."""
     text = str(error)
     return capital(text if text.endswith((".", "!", "?")) else f"{text}.")
 
 
 def capital(text: str) -> str:
-    """The text with a capital at its beginning."""
+    """Return the text with its first letter as a capital."""
     return text[:1].upper() + text[1:]
 
 
 def sentence(text: str) -> Markup:
-    """With a capital at its beginning, and `commands` set as such."""
+    """Return the text with a capital at its beginning, and text in backticks as code."""
     parts = enumerate(capital(text).split("`"))
     return Markup("").join(
         Markup("<code>{}</code>").format(part) if n % 2 else escape(part) for n, part in parts

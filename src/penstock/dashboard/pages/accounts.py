@@ -1,4 +1,4 @@
-"""Accounts: all by name, and new ones; one with its plan, credits, jobs and keys; its erasure."""
+"""Pages of accounts: the list, a form for new ones, one account in detail, its erasure."""
 
 import re
 import secrets
@@ -34,9 +34,9 @@ MOVES = {
     "grant": "Granted",
     "deduct": "Deducted",
     "reserve": "Reserved for a job",
-    "refund": "Given back",
+    "refund": "Refunded",
 }
-MISTYPED = "That is not the account's name; nothing was removed."
+MISTYPED = "That is not the account's name. Nothing was erased."
 
 
 @page("/accounts")
@@ -46,7 +46,7 @@ async def show_all(request: Request) -> Response:
 
 @action("/accounts")
 async def create(request: Request, form: FormData) -> Response:
-    """An account that is not there yet; otherwise its first job or grant makes it."""
+    """Create an account before its first job or grant, which would create it otherwise."""
     name = str(form.get("account", "")).strip()
     plan = str(form.get("plan", "")) or None
     accounts = backend(request).engine.accounts
@@ -61,7 +61,7 @@ async def create(request: Request, form: FormData) -> Response:
         return await _list(request, typed=name, plan=plan, problem=refusal(error))
     made = await accounts.show(name)
     has = f"plan {made['plan']}" if made["plan"] else "no plan"
-    notice = f"Account {brief(name)} is there, with {has} and no credits."
+    notice = f"Account {brief(name)} was created with {has} and no credits."
     return go(request, account_at(name), notice=notice)
 
 
@@ -96,7 +96,7 @@ async def _list(
 
 @dataclass(frozen=True, slots=True)
 class Faults:
-    """What came back from one of the page's forms, and what is wrong with it by field."""
+    """The input of one of the page's forms, and what is wrong with it, by field."""
 
     form: str
     typed: Mapping[str, str] = field(default_factory=dict)
@@ -110,7 +110,7 @@ async def show(request: Request, name: str) -> Response:
 
 @page("/account")
 async def show_named(request: Request) -> Response:
-    """For names that cannot be in a path: `.` and `..`, and those of several lines."""
+    """Show an account whose name cannot be in a path: `.`, `..`, or one of several lines."""
     name = request.query_params.get("name", "")
     return await show_account(request, name) if name else go(request, "accounts")
 
@@ -118,7 +118,7 @@ async def show_named(request: Request) -> Response:
 async def show_account(request: Request, name: str, faults: Faults | None = None) -> Response:
     engine = backend(request).engine
     account = await engine.accounts.show(name)
-    # Where a page of the ledger begins; anything else is the newest.
+    # The id at which a page of the ledger begins; anything else shows the newest page.
     begin = request.query_params.get("before", "")
     before = int(begin) if re.fullmatch("[0-9]{1,18}", begin) else None
     ledger = await engine.accounts.ledger(name, limit=LEDGER + 1, before=before)
@@ -136,7 +136,7 @@ async def show_account(request: Request, name: str, faults: Faults | None = None
         jobs=await engine.lists.jobs(JobFilter(account=name), limit=JOBS),
         keys=await engine.keys.list(account=name, limit=KEYS),
         key_command=f"penstock key create --account {shlex.quote(name)}",
-        # Sent twice, a form moves credits once.
+        # A form that is sent twice moves credits once.
         ref=f"dashboard-{secrets.token_hex(5)}",
         faults=faults,
     )
@@ -147,13 +147,13 @@ async def set_plan(request: Request, form: FormData) -> Response:
     name = account_of(form)
     plan = str(form.get("plan", ""))
     await backend(request).patient.accounts.set_plan(name, plan)
-    notice = f"Account {brief(name)} has plan {plan} now; its limits count at once."
+    notice = f"Account {brief(name)} now has plan {plan}. Its limits apply at once."
     return go(request, account_at(name), notice=notice)
 
 
 @action("/account/revoke")
 async def revoke(request: Request, form: FormData) -> Response:
-    """A key; keys are made on the command line, which shows them once."""
+    """Revoke a key. Keys are created on the command line, which shows them once."""
     name, key = account_of(form), str(form.get("key", ""))
     behind = backend(request)
     if key not in (row["id"] for row in await behind.engine.keys.list(account=name)):
@@ -164,27 +164,27 @@ async def revoke(request: Request, form: FormData) -> Response:
             section="Accounts",
             heading=f"Revoke key {key}?",
             effects=[
-                "Whoever uses it is refused within a second, and so are the tokens it made.",
-                "There is no way back; a new key has to be made in its place.",
+                "Within a second, calls with this key and with the tokens it issued are refused.",
+                "This cannot be undone. To replace the key, create a new one.",
             ],
             target="account/revoke",
             fields={"account": str(form.get("account", "")), "key": key},
-            button="Revoke the key",
+            button="Revoke key",
             back=account_at(name),
         )
     await behind.engine.keys.revoke(key)
     behind.auth.forget(key)
-    return go(request, account_at(name), notice=f"Key {key} opens nothing any more.")
+    return go(request, account_at(name), notice=f"Key {key} was revoked.")
 
 
 @action("/account/erase")
 async def erase(request: Request, form: FormData) -> Response:
-    """Asked twice, by name; then the receipt of what was removed."""
+    """Erase an account after its name was typed; then show the receipt."""
     name = account_of(form)
     typed, problem = str(form.get("typed", "")), None
     if form.get("confirm") != "yes":
         typed = ""
-    # A field of one line keeps no line ends, and nobody sees blanks at the end.
+    # A one-line field drops line ends, and blanks at the end are invisible.
     elif typed.split() != name.split():
         typed, problem = "", MISTYPED
     else:
@@ -194,9 +194,9 @@ async def erase(request: Request, form: FormData) -> Response:
         except Conflict as error:
             if error.code != "account_busy":
                 raise
-            # What waits is cancelled by now: the same again goes on from here.
-            typed, problem = name, f"Not through yet: {error}"
-        finally:  # its keys end first, also where some of its jobs still run
+            # Waiting jobs are cancelled by now; the next try continues from here.
+            typed, problem = name, f"Not finished yet: {error}"
+        finally:  # its keys are revoked first, even while some of its jobs still run
             backend(request).auth.forget_account(name)
     return render(
         request,
@@ -210,7 +210,7 @@ async def erase(request: Request, form: FormData) -> Response:
 
 
 def account_at(name: str, **query: str) -> str:
-    """The address of an account's page, from the dashboard's root."""
+    """Return the path of an account's page, from the dashboard's root."""
     if name in (".", "..") or "\n" in name:
         return "account?" + urlencode({"name": name, **query})
     asked = "?" + urlencode(query) if query else ""
@@ -218,7 +218,7 @@ def account_at(name: str, **query: str) -> str:
 
 
 def account_of(form: FormData) -> str:
-    """Quoted in the form: a browser would change the line ends of a name that has some."""
+    """Read the account's name, which the form holds quoted: browsers change line ends."""
     return unquote(str(form.get("account", "")))
 
 

@@ -1,7 +1,7 @@
-"""Many jobs at once: retried or cancelled, those that were ticked or all that fit a filter.
+"""Retry or cancel many jobs: the selected ones, or all that match a filter.
 
-First a page says what will happen, to exactly which jobs; then each is done on its own, as the API
-does one, so that what is refused to some stops none of the others.
+First a page shows what will happen to exactly which jobs. Then each job is retried or cancelled by
+itself, as the API does it, so that a refusal for one job does not affect the others.
 """
 
 import asyncio
@@ -29,14 +29,14 @@ from penstock.http.backend import Backend
 from penstock.http.routes.jobs import retry_job
 
 MOST = 1_000
-# A page reads 100,000 jobs: so often it goes on where that was not enough.
+# A query reads up to 100,000 jobs; so many queries are made when one does not find enough.
 _MOST_PAGES = 10
 _AT_ONCE = 4
 _LISTED = 20
 _WAITING = (JobStatus.SCHEDULED, JobStatus.QUEUED)
 _AT_WORK = (JobStatus.RUNNING, JobStatus.AWAITING)
 
-# What became of a job in a few words, for counting.
+# Acts on a job and returns the effect in a few words, by which jobs are counted.
 Act = Callable[[Backend, UUID], Awaitable[str]]
 
 
@@ -45,7 +45,12 @@ async def bulk(request: Request, form: FormData) -> Response:
     wanted = read_filter(form)
     act, _, everything = str(form.get("act", "")).partition("_")
     if act not in _ACTS:
-        raise Invalid("It was not said what to do.", code="invalid_request", field="act")
+        raise Invalid(
+            "The form names no action.",
+            code="invalid_request",
+            field="act",
+            hint="Use the buttons of the page.",
+        )
     if form.get("confirm") == "yes":
         done = await do(backend(request), _ids(form), _ACTS[act])
         return go(request, wanted.address(), notice=done.words(act), bad=bool(done.failures))
@@ -55,8 +60,8 @@ async def bulk(request: Request, form: FormData) -> Response:
     else:
         jobs, more = await rows.read(_ids(form)), False
     if not jobs:
-        why = "None of them can be done that to." if everything else "No job was ticked."
-        return go(request, wanted.address(), notice=f"{why} Nothing was done.", bad=True)
+        why = f"None of these jobs can be {_DONE[act]}." if everything else "No job is selected."
+        return go(request, wanted.address(), notice=f"{why} Nothing was changed.", bad=True)
     effects, doable = (_cancel_effects if act == "cancel" else _retry_effects)(jobs)
     return render(
         request,
@@ -72,9 +77,9 @@ async def bulk(request: Request, form: FormData) -> Response:
 
 
 async def matching(rows: JobRows, wanted: Filter, act: str) -> tuple[list[JobInfo], bool]:
-    """Those of a filter that it can be done to, up to MOST; and whether there may be more.
+    """Return up to MOST jobs of a filter that can be retried or cancelled, and whether more exist.
 
-    Where no state is asked for, to retry means what failed, and to cancel what has not finished.
+    Without a status in the filter, retry takes failed jobs, and cancel takes unfinished ones.
     """
     states: Sequence[JobStatus] = (*_AT_WORK, *_WAITING)
     if wanted.status is not None:
@@ -100,31 +105,31 @@ async def matching(rows: JobRows, wanted: Filter, act: str) -> tuple[list[JobInf
 
 @dataclass(slots=True)
 class Done:
-    """What became of each."""
+    """The effects on all jobs, counted."""
 
     asked: int
     effects: Counter[str] = field(default_factory=Counter)
     failures: Counter[str] = field(default_factory=Counter)
     unknown: int = 0
-    """No answer came: the database became unavailable."""
+    """Jobs without an answer, because the database became unavailable."""
 
     def words(self, act: str) -> str:
-        """`Retried 10 of 12 jobs: 8 submitted again, 2 due now. 2 refused: …`."""
-        verb = "Retried" if act == "retry" else "Cancelled"
-        text = f"{verb} {self.effects.total():,} of {count(self.asked, 'job')}"
+        """Return `Retried 10 of 12 jobs: 8 submitted again, 2 due now. 2 not retried: …`."""
+        done = _DONE[act]
+        text = f"{done.capitalize()} {self.effects.total():,} of {count(self.asked, 'job')}"
         if self.effects:
             text += ": " + ", ".join(f"{n:,} {effect}" for effect, n in self.effects.items())
-        text = ". ".join([text, *(f"{n:,} not done: {why}" for why, n in self.failures.items())])
+        text = ". ".join([text, *(f"{n:,} not {done}: {why}" for why, n in self.failures.items())])
         if self.unknown:
             text += (
-                f". of {self.unknown:,} it is not known, because the database could not be reached:"
-                " look before you do it again"
+                f". For {self.unknown:,} the outcome is unknown, because the database could not be"
+                " reached: check them before you try again"
             )
         return f"{text}."
 
 
 async def do(behind: Backend, ids: Sequence[UUID], act: Act) -> Done:
-    """Each on its own, a few at a time."""
+    """Act on each job by itself, a few at a time."""
     done = Done(len(ids))
     left = iter(ids)
 
@@ -147,23 +152,24 @@ async def _retry(behind: Backend, job_id: UUID) -> str:
     job = await retry_job(behind, job_id)
     if job.id == job_id:
         return "due now"
-    return "the same job is at work already" if job.deduplicated else "submitted again"
+    return "the same job is already waiting or running" if job.deduplicated else "submitted again"
 
 
 async def _cancel(behind: Backend, job_id: UUID) -> str:
     before = await behind.engine.rows.read([job_id])
     after = await behind.engine.texts.cancel(job_id)
     if after.status in _AT_WORK:
-        return "told to stop"
-    return "had ended before" if before and before[0].finished_at else "ended at once"
+        return "asked to stop"
+    return "had already finished" if before and before[0].finished_at else "cancelled at once"
 
 
 _ACTS: dict[str, Act] = {"retry": _retry, "cancel": _cancel}
-_CHANGED_NOTHING = frozenset({"the same job is at work already", "had ended before"})
+_DONE = {"retry": "retried", "cancel": "cancelled"}
+_CHANGED_NOTHING = frozenset({"the same job is already waiting or running", "had already finished"})
 _REFUSALS = {
     "insufficient_credits": "their account has not enough credits",
     "rate_limited": "their account has submitted as many jobs as its plan allows in an hour",
-    "job_not_finished": "they have not ended, so there is nothing to retry",
+    "job_not_finished": "they have not finished, so there is nothing to retry",
     "unknown_job": "they are no longer kept",
     "unknown_kind": "their kind of job is no longer declared",
 }
@@ -174,51 +180,51 @@ def _ids(form: FormData) -> list[UUID]:
     return list(dict.fromkeys(job_id for job_id in ids if job_id is not None))[:MOST]
 
 
-# What will happen: to how many, and in a sentence; a sentence about none of them is not shown.
+# What will happen: the number of jobs and a sentence. Sentences about no job are not shown.
 Effects = list[tuple[int, str]]
 
 
 def _retry_effects(jobs: Sequence[JobInfo]) -> tuple[Effects, int]:
-    """And to how many something will happen."""
+    """Return what a retry does, and to how many jobs it does something."""
     finished, price = _among(jobs, FINISHED)
     due, _ = _among(jobs, (JobStatus.SCHEDULED,))
     others = len(jobs) - finished - due
     return [
-        (finished, f"{_has(finished, 'has', 'have')} ended: submitted again, as new jobs."),
+        (finished, f"{_has(finished, 'has', 'have')} finished: submitted again as new jobs."),
         (due, f"{_has(due, 'is', 'are')} scheduled: due now instead of later."),
-        (others, f"{_has(others, 'has', 'have')} not ended: nothing to retry there."),
+        (others, f"{_has(others, 'has', 'have')} not finished: nothing to retry."),
         (
             price,
             (
-                f"{count(price, 'credit')} will be reserved again. Where an account has too few,"
-                " that job is refused, and the others go on."
+                f"{count(price, 'credit')} will be reserved again. If an account has too few"
+                " credits, its job is refused; the others are not affected."
             ),
         ),
     ], finished + due
 
 
 def _cancel_effects(jobs: Sequence[JobInfo]) -> tuple[Effects, int]:
-    """And to how many something will happen."""
+    """Return what a cancel does, and to how many jobs it does something."""
     waiting, back = _among(jobs, _WAITING)
     at_work, price = _among(jobs, _AT_WORK)
     finished, _ = _among(jobs, FINISHED)
     return [
-        (waiting, f"{_has(waiting, 'waits', 'wait')}: ended at once, and never started."),
+        (waiting, f"{_has(waiting, 'waits', 'wait')}: cancelled at once and never started."),
         (
             at_work,
             (
-                f"{_has(at_work, 'is', 'are')} at work: told to stop, which takes until the"
-                " handler hears of it. What they have done outside cannot be taken back."
+                f"{_has(at_work, 'is', 'are')} running: asked to stop; the handler stops at its"
+                " next check. Effects outside of Penstock cannot be undone."
             ),
         ),
-        (finished, f"{_has(finished, 'has', 'have')} ended already: nothing changes there."),
-        (back, f"{count(back, 'reserved credit')} of those that wait go back."),
-        (price, "Of those at work, what they have not delivered goes back, too."),
+        (finished, f"{_has(finished, 'has', 'have')} already finished: nothing changes."),
+        (back, f"Of the waiting jobs, {count(back, 'reserved credit')} will be refunded."),
+        (price, "Of the running jobs, credits for undelivered results will be refunded, too."),
     ], waiting + at_work
 
 
 def _among(jobs: Sequence[JobInfo], states: Collection[JobStatus]) -> tuple[int, int]:
-    """How many are in these states, and what is reserved for them."""
+    """Count the jobs with these statuses, and the credits that are reserved for them."""
     chosen = [job for job in jobs if job.status in states]
     return len(chosen), sum(job.credits["reserved"] for job in chosen if job.credits)
 

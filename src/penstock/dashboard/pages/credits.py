@@ -1,4 +1,4 @@
-"""Credits by hand, each move once for its reference; and a whole ledger as a file."""
+"""Grants, deductions and refunds by hand, each once per reference; a ledger as a CSV file."""
 
 import csv
 import io
@@ -28,10 +28,10 @@ from penstock.engine.encoding.encode import CREDITS_MAX
 from penstock.errors import Refused
 
 FIELDS = ("at", "kind", "amount", "job", "ref", "reason", "balance_after")
-# Spreadsheets take a text that begins so for something to be computed.
+# Spreadsheets treat a text that begins with one of these as a formula.
 _FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n")
 _TEXTS = ("ref", "reason")
-# As SQL has them.
+# The same limits as in SQL.
 _LONGEST_REF, _LONGEST_REASON = 200, 500
 
 Move = Callable[..., Awaitable[dict[str, Any]]]
@@ -41,7 +41,7 @@ Move = Callable[..., Awaitable[dict[str, Any]]]
 async def grant(request: Request, form: FormData) -> Response:
     name, amount = account_of(form), _amount(form)
     accounts = backend(request).engine.accounts
-    # A grant would make it; from this page, that is a name that somebody has changed.
+    # Refuse unknown accounts: a grant would create one under a name that was tampered with.
     await accounts.show(name)
     move = partial(accounts.grant, name, amount)
     done = f"Granted {count(amount, 'credit')} to {brief(name)}"
@@ -50,28 +50,28 @@ async def grant(request: Request, form: FormData) -> Response:
 
 @action("/account/deduct")
 async def deduct(request: Request, form: FormData) -> Response:
-    """Asks once more: it takes something away."""
+    """Deduct credits after a confirmation."""
     name, amount = account_of(form), _amount(form)
     accounts = backend(request).engine.accounts
     balance = (await accounts.show(name))["balance"]
     typed = _typed(form)
     problems = _problems(typed, amount)
     if amount > balance and not problems and form.get("confirm") != "yes":
-        problems["amount"] = f"The account has {count(balance, 'credit')}; no more can be taken."
+        problems["amount"] = f"The account has {count(balance, 'credit')}; you cannot deduct more."
     if problems:
         return await show_account(request, name, Faults("deduct", typed, problems))
     if form.get("confirm") != "yes":
         return confirm(
             request,
             section="Accounts",
-            heading=f"Take {count(amount, 'credit')} from {name}?",
+            heading=f"Deduct {count(amount, 'credit')} from {name}?",
             effects=[
-                f"The balance is {balance:,} now and {balance - amount:,} then.",
-                f"It is booked under the reference {typed['ref']}; with that it can be given back.",
+                f"The balance will change from {balance:,} to {balance - amount:,}.",
+                f"The reference is {typed['ref']}; with it, the deduction can be refunded.",
             ],
             target="account/deduct",
             fields={"account": quote(name, safe=""), **typed},
-            button=f"Take {count(amount, 'credit')}",
+            button=f"Deduct {count(amount, 'credit')}",
             back=account_at(name),
         )
     move = partial(accounts.deduct, name, amount)
@@ -88,7 +88,7 @@ async def refund(request: Request, form: FormData) -> Response:
         form,
         "refund",
         move,
-        lambda line: f"Gave {count(abs(line['amount']), 'credit')} back to {brief(name)}",
+        lambda line: f"Refunded {count(abs(line['amount']), 'credit')} to {brief(name)}",
     )
 
 
@@ -99,7 +99,7 @@ async def _move(
     move: Move,
     words: Callable[[dict[str, Any]], str],
 ) -> Response:
-    """Do it, once for its reference; a problem is shown beside its field."""
+    """Move credits, once per reference; show a problem beside its field."""
     name, typed = account_of(form), _typed(form)
     problems = _problems(typed, 1 if which == "refund" else _amount(form))
     if not problems:
@@ -108,14 +108,14 @@ async def _move(
         except Refused as error:
             if error.code == "unknown_account":
                 raise
-            # What is about the whole account, beside the amount.
+            # A problem of the whole account is shown beside the amount.
             general = "ref" if which == "refund" else "amount"
             problems[error.field if error.field in typed else general] = refusal(error)
         else:
             done = words(line)
             if line["replayed"]:
                 ref = brief(line["ref"])
-                done = f"This was done before under the reference {ref}: nothing moved"
+                done = f"The reference {ref} was used before, so no credits were moved"
             notice = f"{done}; the balance is {line['balance']:,}."
             return go(request, account_at(name), notice=notice)
     return await show_account(request, name, Faults(which, typed, problems))
@@ -137,7 +137,7 @@ def _problems(typed: dict[str, str], amount: int) -> dict[str, str]:
 
 
 def _amount(form: FormData) -> int:
-    """Nothing for what is no number."""
+    """Read the amount; 0 if it is not a number."""
     plain = re.sub("[, ]", "", _typed(form)["amount"])
     return int(plain) if re.fullmatch(r"\+?[0-9]{1,15}", plain) else 0
 
@@ -146,7 +146,7 @@ def _amount(form: FormData) -> int:
 async def show_ledger(request: Request) -> Response:
     name = request.query_params.get("account", "")
     accounts = backend(request).engine.accounts
-    await accounts.show(name)  # refuses one that is not there, before anything is sent
+    await accounts.show(name)  # refuse an unknown account before the response starts
     return StreamingResponse(
         _csv(books(accounts, name)),
         media_type="text/csv",

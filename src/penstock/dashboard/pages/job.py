@@ -1,4 +1,4 @@
-"""One job: its state, what happened to it, its payload and result; retry and cancel."""
+"""The page of a job: its status, history, payload and result; retry and cancel."""
 
 import json
 import time
@@ -23,13 +23,13 @@ from penstock.http.auth import tokens
 from penstock.http.routes import uploads
 from penstock.http.routes.jobs import retry_job
 
-# A person reads so much of a payload or result in a page; the rest is a download.
+# A page shows this much of a payload or result; the rest is a download.
 SHOWN_CHARACTERS = 50_000
 MOST_CHUNKS = 2_000
-# The same of what an attempt emits: the end of it, since the page is asked for again and again.
+# A page shows this much from the end of an attempt's output, because it is reloaded often.
 SHOWN_OUTPUT = 200_000
 _MOST_DELIVERIES = 20
-# The page asks for another one after that.
+# The lifetime of the page's token; the page then asks for another one.
 _WATCH_SECONDS = 3_600
 _PARTS = ("payload", "result")
 
@@ -44,7 +44,7 @@ async def show(request: Request, job_id: UUID) -> Response:
     live = job.status in LIVE
     deliveries = [] if live else await engine.webhooks.list(job=job_id, limit=_MOST_DELIVERIES)
     chunks = await engine.rows.last_chunks(job_id, most=MOST_CHUNKS) if job.attempt else []
-    # What its last attempt emitted, as it came.
+    # The output of its last attempt, in order.
     output = "".join(
         chunk.data if isinstance(chunk.data, str) else f"{_plain(chunk.data)}\n" for chunk in chunks
     )
@@ -52,7 +52,7 @@ async def show(request: Request, job_id: UUID) -> Response:
         request,
         "jobs/job.html",
         job=job,
-        # What has finished changes no more, except that a webhook is still to be sent.
+        # A finished job changes only while a webhook is still to be sent.
         live=live or any(delivery["status"] == "pending" for delivery in deliveries),
         is_live=live,
         headline=headline(job),
@@ -71,10 +71,10 @@ async def show(request: Request, job_id: UUID) -> Response:
 
 @page("/jobs/{job_id:uuid}/{part:str}")
 async def show_body(request: Request, job_id: UUID, part: str) -> Response:
-    """A payload or result, for a page that asks for it; as a page of its own without a script."""
+    """Show a payload or result, on the job's page or, without scripts, on its own page."""
     name = part.removesuffix(".json")
     if name not in _PARTS:
-        return render(request, "errors/not_there.html", status=404)
+        return render(request, "errors/not_found.html", status=404)
     rows = backend(request).engine.rows
     try:
         body = await rows.body(job_id, name, most=None if part != name else SHOWN_CHARACTERS)
@@ -99,7 +99,7 @@ async def show_body(request: Request, job_id: UUID, part: str) -> Response:
 
 @page("/uploads/{upload_id:uuid}")
 async def show_file(request: Request, upload_id: UUID) -> Response:
-    """A file that a payload or result refers to, as a download."""
+    """Send a file that a payload or result refers to, as a download."""
     behind = backend(request)
     upload = await behind.engine.uploads.find(upload_id)
     return uploads.sent(request, behind, upload)
@@ -109,32 +109,32 @@ async def show_file(request: Request, upload_id: UUID) -> Response:
 async def retry(request: Request, _form: FormData, job_id: UUID) -> Response:
     job = await retry_job(backend(request), job_id)
     if job.id == job_id:
-        notice = "It is due now."
+        notice = "The job is due now."
     elif job.deduplicated:
-        notice = "This job does the same already; nothing new was submitted."
+        notice = "This job already does the same work, so no new job was submitted."
     else:
-        notice = "Submitted again: this is the new job."
+        notice = "Submitted again. This is the new job."
     return go(request, f"jobs/{job.id}", notice=notice)
 
 
 @action("/jobs/{job_id:uuid}/cancel")
 async def cancel(request: Request, form: FormData, job_id: UUID) -> Response:
-    """What waits ends at once; to stop what runs is asked for twice."""
+    """Cancel a waiting job at once, and a running one after a confirmation."""
     engine = backend(request).engine
     job = await engine.rows.inspect(job_id)
     if job.status in ("running", "awaiting") and form.get("confirm") != "yes":
         return render(request, "jobs/job_cancel.html", job=job, headline=headline(job))
     status = (await engine.texts.cancel(job_id)).status
-    notice = f"The job had {status} before; nothing was changed."
+    notice = f"The job had already {status}. Nothing was changed."
     if status == "cancelled":
-        notice = "The job is cancelled."
+        notice = "The job was cancelled."
     elif status in ("running", "awaiting"):
-        notice = "The job is told to stop. It ends when its handler hears of it."
+        notice = "The job was asked to stop. Its handler stops at its next check."
     return go(request, f"jobs/{job_id}", notice=notice)
 
 
 def _watch_token(request: Request, job_id: UUID) -> str:
-    """For the page's script, which listens to what the job says: it opens this job and no other."""
+    """Make a token with which the page's script follows this job, and no other."""
     session = request.state.session
     until = min(int(time.time()) + _WATCH_SECONDS, session.expires)
     claims = tokens.Claims(
@@ -144,7 +144,7 @@ def _watch_token(request: Request, job_id: UUID) -> str:
 
 
 def _partial(job: JobInfo) -> str | list[tuple[str, str]] | None:
-    """What there is of the result so far: a text, or names with what each has."""
+    """Return the partial result: a text, or pairs of name and value."""
     partial = (job.progress or {}).get("partial")
     if partial is None or partial in ({}, []):
         return None
@@ -160,7 +160,7 @@ def _short(text: str) -> str:
 
 
 def _plain(value: Any, *, indent: int | None = None) -> str:
-    """Text as it is, all else as people read JSON."""
+    """Return text unchanged, and other values as readable JSON."""
     if isinstance(value, str):
         return value
     return json.dumps(value, indent=indent, ensure_ascii=False)

@@ -1,4 +1,4 @@
-"""Jobs in lists: all there are, newest first, by what somebody looks for; and those of a batch."""
+"""Lists of jobs: all jobs with filters and search, the newest first; the jobs of a batch."""
 
 import json
 import re
@@ -27,7 +27,7 @@ PAGE_ROWS = 50
 _LONGEST_SEARCH = 500
 # Tables show the last eight characters of an id (`short` in words.py).
 _END_OF_ID = re.compile(r"[0-9a-fA-F]{6,12}")
-# Statistics are a little behind: with fewer jobs that would be seen.
+# Statistics lag behind a little, which would be visible with fewer jobs.
 _ESTIMATED_FROM = 2 * MOST_COUNTED
 
 
@@ -48,12 +48,12 @@ async def show(request: Request) -> Response:
     before = cursors.read(query.get("cursor") or None)
     first = before is None
     if before is None and newest is not None:
-        # While jobs are ticked the page stays where it is: nothing newer pushes them away.
+        # While jobs are selected, newer ones are not shown: they would push the selection away.
         before = UUID(int=min(newest.int + 1, 2**128 - 1))
     try:
         rows = await engine.rows.page(wanted, batch=wanted.batch, limit=PAGE_ROWS, before=before)
     except NotFound as error:
-        fault, rows = error, RowPage([], None, seen=False)  # a kind or queue that is gone
+        fault, rows = error, RowPage([], None, seen=False)  # the kind or queue does not exist
     cursor = cursors.write(rows.after)
     return render(
         request,
@@ -62,11 +62,11 @@ async def show(request: Request) -> Response:
         fault=fault,
         search=search,
         offers=offers,
-        looks_like_id=read_id(search) is not None,
+        is_id=read_id(search) is not None,
         rows=rows,
         total=None if fault or not first else await _total(engine, wanted, rows),
         held=newest is not None and first,
-        # What cannot be shown stays said: looking again would ask for something else.
+        # No refresh after a search or a fault: it would replace the message.
         live=first and not search and fault is None,
         next=None if cursor is None else wanted.address(cursor=cursor),
         first=first,
@@ -76,25 +76,25 @@ async def show(request: Request) -> Response:
 
 
 async def _total(engine: Engine, wanted: Filter, rows: RowPage) -> str:
-    """How many there are, and how sure that is."""
+    """Return the number of jobs, and how exact it is."""
     if rows.after is None:
         return count(len(rows.items), "job")
     if rows.seen:
         return f"{count(len(rows.items), 'job')} among the newest 100,000"
     if not wanted.fields and (about := await engine.rows.estimate()) > _ESTIMATED_FROM:
-        # To three digits: more would look as if it were counted.
+        # Three digits: more would look like an exact number.
         about = round(about, 3 - len(str(about)))
-        return f"About {about:,} jobs (an estimate: to count them all would take long)"
+        return f"About {about:,} jobs (an estimate: counting all would take long)"
     counted = await engine.rows.count(wanted, batch=wanted.batch, most=MOST_COUNTED)
     if counted.exact:
         return count(counted.jobs, "job")
     if counted.jobs >= MOST_COUNTED:
         return f"More than {MOST_COUNTED:,} jobs (counting stops there)"
-    return f"At least {count(counted.jobs, 'job')} (of the newest 100,000 looked at)"
+    return f"At least {count(counted.jobs, 'job')} (among the newest 100,000)"
 
 
 async def _search(engine: Engine, text: str) -> str | list[tuple[str, str]]:
-    """Where an id, or the end of one, leads to; else what has this name: (words, address) each."""
+    """Return the path for an id or its end, or all things of this name as (words, path)."""
     if (its_id := read_id(text)) is not None:
         if await engine.rows.read([its_id]):
             return f"jobs/{its_id}"
@@ -148,11 +148,11 @@ async def cancel_batch(request: Request, form: FormData, batch_id: UUID) -> Resp
         return render(request, "jobs/batch_cancel.html", batch=await _read_batch(request, batch_id))
     text, _ = await backend(request).patient.texts.cancel_batch(batch_id, limit=1)
     batch = json.loads(text)
-    stopping = f", {batch['running']:,} told to stop" if batch["running"] else ""
+    stopping = f", {batch['running']:,} asked to stop" if batch["running"] else ""
     return go(
         request,
         f"batches/{batch_id}",
-        notice=f"{count(batch['cancelled'], 'job')} of it cancelled{stopping}.",
+        notice=f"{count(batch['cancelled'], 'job')} of this batch cancelled{stopping}.",
     )
 
 
@@ -163,11 +163,11 @@ async def _read_batch(request: Request, batch_id: UUID) -> dict[str, Any]:
 
 
 def _batch_headline(batch: dict[str, Any], left: int) -> str:
-    """`37 of 100 jobs have ended`, with what is left to wait."""
+    """Return `37 of 100 jobs have finished`, with the position and ETA of the next one."""
     if not left:
         failed = batch["failed"]
-        return f"All have ended; {f'{failed:,} failed' if failed else 'none failed'}"
-    ended, total = batch["total"] - left, count(batch["total"], "job")
-    text = f"{ended:,} of {total} {'has' if ended == 1 else 'have'} ended"
+        return f"All have finished; {f'{failed:,} failed' if failed else 'none failed'}"
+    finished, total = batch["total"] - left, count(batch["total"], "job")
+    text = f"{finished:,} of {total} {'has' if finished == 1 else 'have'} finished"
     position = queue_position(batch["position"], batch["eta_seconds"])
     return f"{text}; the next one is {position}" if position else text

@@ -1,4 +1,4 @@
-"""Signing in and out: with the operator's secret, an admin key, or the link printed once."""
+"""Sign-in with the operator's secret, an admin key or a one-time link; sign-out."""
 
 from urllib.parse import quote, unquote
 
@@ -21,32 +21,32 @@ from penstock.dashboard.frame import (
 )
 from penstock.dashboard.session import (
     SESSION_SECONDS,
-    doors,
     fits_visit,
     remember,
+    sign_in_tokens,
     sign_out,
     signed_in,
     visit_token,
 )
 
-# Before anybody is signed in a form has a token all the same: no other site signs people in here.
+# The sign-in form has a token, too, so that no other site can sign people in.
 _VISIT = "penstock_visit"
 _VISIT_SECONDS = 3_600
-USED = "This link was used already, or is too old. Sign in with a key."
-WRONG = "This key is not known, is revoked, or its time is over."
+USED = "This link was already used or has expired. Sign in with a key."
+WRONG = "This key is unknown, revoked or expired."
 NOT_OPERATORS = (
-    "This key is of kind {kind}; the dashboard shows everybody's jobs, so it takes a key of kind "
-    "admin: penstock key create --kind admin"
+    "This key is of kind {kind}. The dashboard shows the jobs of all accounts, so it needs a key "
+    "of kind admin: penstock key create --kind admin"
 )
 
 
 @refusals_as_pages
 async def _ask(request: Request) -> Response:
-    """The form; or straight in, by a link that signs in once."""
+    """Show the sign-in form, or sign in at once by a one-time link."""
     wanted = _next(request.query_params.get("next", ""))
     code = request.query_params.get("code")
-    # Also by who needs none: it was opened, and stays in the history of a browser.
-    is_good = code is not None and doors(request).use_link(code)
+    # Used up even if there is a session already: the link stays in the history of a browser.
+    is_good = code is not None and sign_in_tokens(request).use_link(code)
     if await signed_in(request) is not None:
         return go(request, wanted)
     if is_good:
@@ -62,7 +62,7 @@ async def _sign_in(request: Request) -> Response:
     if not fits or not came_from_us(request):
         return refuse_form(request)
     key = str(form.get("key", "")).strip()
-    caller = await backend(request).auth.identify(request, key)  # refuses who tries too often
+    caller = await backend(request).auth.identify(request, key)  # refuses too many tries
     if caller is None:
         return _form(request, wanted, problem=WRONG)
     if caller.who != "admin":
@@ -75,15 +75,15 @@ async def _sign_in(request: Request) -> Response:
 async def leave(request: Request, _form: FormData) -> Response:
     await sign_out(request)
     response = go(request, "login", notice="You are signed out.")
-    response.delete_cookie(doors(request).cookie)
+    response.delete_cookie(sign_in_tokens(request).cookie)
     return response
 
 
 async def _enter(request: Request, key: str | None, wanted: str) -> Response:
-    await sign_out(request)  # of the session before, whose cookie is replaced
-    _, cookie = doors(request).open(key)
+    await sign_out(request)  # ends the previous session, whose cookie is replaced
+    _, cookie = sign_in_tokens(request).open(key)
     response = go(request, wanted)
-    remember(request, response, doors(request).cookie, cookie, SESSION_SECONDS)
+    remember(request, response, sign_in_tokens(request).cookie, cookie, SESSION_SECONDS)
     return response
 
 
@@ -94,10 +94,10 @@ def _form(
     problem: str | None = None,
     status: int = HTTPStatus.UNAUTHORIZED,
 ) -> Response:
-    """`status`: of the answer where there is a problem."""
+    """Render the sign-in form; `status` is that of the answer if there is a problem."""
     token = visit_token(request.cookies.get(_VISIT, ""))
     public = backend(request).settings.public_url or ""
-    # Cookies are for https then: a browser that came another way would not keep them.
+    # Cookies are then for https only: a browser that came over http would not keep them.
     plainly = request.url.scheme == "http" and public.startswith("https:")
     response = render(
         request,
@@ -113,9 +113,9 @@ def _form(
 
 
 def _next(wanted: str) -> str:
-    """A page of ours, counted from the root; whatever else somebody wrote there is not followed."""
+    """Return the path of a dashboard page, or "" for anything else: no redirect leaves the site."""
     path, mark, query = wanted.partition("?")
-    # Unquoted: to a browser %2e%2e is a way up, too.
+    # Unquoted, because a browser reads %2e%2e as "..", too.
     parts = [unquote(part) for part in path.split("/")]
     sane = all(part not in ("", ".", "..") for part in parts) and "\\" not in path
     if not sane or ":" in path.split("/")[0]:

@@ -1,4 +1,4 @@
-"""Overview: the state of all queues, what needs somebody, and what happened over time."""
+"""The overview: the state of all queues, alerts, and what happened over time."""
 
 import asyncio
 import time
@@ -23,7 +23,7 @@ from penstock.engine.engine import Engine
 from penstock.engine.queries.events import Batcher
 from penstock.errors import PenstockError
 
-# By the hours that an address may ask for.
+# The ranges of the charts, by the hours in the address.
 RANGES = {24: "24 hours", 168: "7 days", 720: "30 days"}
 SHOWN_QUEUES = 12
 SHOWN_WORKERS = 10
@@ -34,17 +34,17 @@ OUTCOMES = {
     "failed": ("Failed", "bad"),
     "cancelled": ("Cancelled", "dim"),
 }
-# Days change slowly.
+# The number of partitions changes once a day.
 _AHEAD_SECONDS = 600
-# Steps of adding up what nobody has, in one go: a day or so.
+# The most steps of a roll-up at once: about a day.
 _MOST_STEPS = 500
 
 
 class Overviews:
-    """One query for all who ask at the same time, so ten open tabs cost as two.
+    """Answers concurrent requests with one query, so that ten open tabs cost as much as two.
 
-    Who asks while an answer is on its way waits for the next: so no page shows the state before the
-    change that it was notified of.
+    A request that comes while a query is running waits for the next query. So no page shows the
+    state from before the change that it was notified of.
     """
 
     def __init__(self, engine: Engine) -> None:
@@ -55,7 +55,7 @@ class Overviews:
         self._adding: asyncio.Task[None] | None = None
 
     async def partitions_ahead(self) -> timedelta | None:
-        """For how long history has partitions; read now and then."""
+        """Return for how long history has partitions; read every ten minutes."""
         if time.monotonic() >= self._ahead_due:
             self._ahead = await self._engine.lists.partitions_ahead()
             self._ahead_due = time.monotonic() + _AHEAD_SECONDS
@@ -64,7 +64,7 @@ class Overviews:
     async def _read(self, asked: Sequence[int]) -> Sequence[dict[str, Any]]:
         answers = {hours: await self._engine.hourly.overview(hours) for hours in set(asked)}
         if self._adding is None and any(row["ended"]["behind"] for row in answers.values()):
-            # Where no worker runs, nobody else adds up; and nobody shall wait for it here.
+            # Without workers nothing else rolls up; in a task, so that no page waits for it.
             self._adding = asyncio.get_running_loop().create_task(self._add_up())
         return [answers[hours] for hours in asked]
 
@@ -74,14 +74,14 @@ class Overviews:
                 if not await self._engine.upkeep.roll_up():
                     break
         except PenstockError:
-            pass  # the page reports the outage, and the next read begins it again
+            pass  # the page reports the outage, and the next read starts the roll-up again
         finally:
             self._adding = None
 
 
 @page("/")
 async def show(request: Request) -> Response:
-    # What somebody typed into the address is no reason to refuse the page.
+    # An invalid range in the address shows the default range.
     asked = request.query_params.get("hours", "")
     hours = next((hours for hours in RANGES if str(hours) == asked), next(iter(RANGES)))
     state = request.app.state
@@ -90,7 +90,7 @@ async def show(request: Request) -> Response:
     overviews: Overviews = state.overviews
     answer = await overviews.reads.ask(hours)
     rows = queue_states(answer["queues"], answer["now"])
-    # How many rows of the table are not folded away: few queues all, else those that matter.
+    # The rows that are not collapsed: all if there are few, otherwise those that need attention.
     shown = len(rows)
     if shown > SHOWN_QUEUES:
         shown = min(SHOWN_QUEUES, sum(row.rank <= BUSY for row in rows))
@@ -119,7 +119,7 @@ async def show(request: Request) -> Response:
 
 
 def _failures(answer: dict[str, Any]) -> Chart:
-    """The classes that are met most, and the others together."""
+    """Return a chart of the most frequent classes, and the other classes as one series."""
     often = Counter[str]()
     for row in answer["ended"]["failures"]:
         often[row["class"]] += row["count"]
@@ -136,12 +136,15 @@ def _failures(answer: dict[str, Any]) -> Chart:
 def _chart(
     answer: dict[str, Any], rows: str, key: str, series: dict[str, tuple[str, str]]
 ) -> Chart:
-    """Of these rows, a series for each value of the key; what has no series goes to that of ""."""
-    ended = answer["ended"]
+    """Return a chart of these rows; values of the key without a series count in series ""."""
+    finished = answer["ended"]
     return stacked(
-        ((row["at"], row[key] if row[key] in series else "", row["count"]) for row in ended[rows]),
+        (
+            (row["at"], row[key] if row[key] in series else "", row["count"])
+            for row in finished[rows]
+        ),
         series,
-        begins=ended["from"],
-        step=int(ended["step_seconds"]),
+        begins=finished["from"],
+        step=int(finished["step_seconds"]),
         now=answer["now"],
     )

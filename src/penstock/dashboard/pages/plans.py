@@ -1,4 +1,4 @@
-"""Plans: what accounts may use, as declared and as in force; changed while they use it."""
+"""Pages of plans: the declared options and those in force; a form that changes them."""
 
 from functools import partial
 from typing import Any
@@ -48,18 +48,18 @@ async def edit(request: Request, form: FormData, name: str) -> Response:
 async def reset(request: Request, form: FormData, name: str) -> Response:
     plan = await _read(request, name)
     if not plan["overrides"]:
-        return _back(request, "Nothing was edited: the plan is as declared.")
+        return _back(request, "Nothing to reset: the plan is as declared.")
     if form.get("confirm") != "yes":
         return confirm(
             request,
             section="Accounts",
-            heading=f"Go back to what is declared for plan {plan['name']}?",
+            heading=f"Reset plan {plan['name']} to its declared options?",
             effects=[
                 *options.changes_back(options.PLAN, plan, plan),
-                f"It counts at once, for {count(plan['accounts'], 'account')}.",
+                f"The change applies at once, to {count(plan['accounts'], 'account')}.",
             ],
             target=f"{_at(request)}/reset",
-            button="Go back to what is declared",
+            button="Reset to declared options",
             back=_at(request),
         )
     await backend(request).patient.accounts.reset_plan(plan["name"])

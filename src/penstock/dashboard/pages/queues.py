@@ -1,4 +1,4 @@
-"""All queues, and which need somebody; one closely: changed while it runs, stopped, let go on."""
+"""Pages of queues: the list, and one queue with forms to edit, pause and resume it."""
 
 from collections import Counter, defaultdict
 from functools import partial
@@ -20,7 +20,7 @@ from penstock.dashboard.frame import (
     render,
 )
 
-# Fewer than that are seen at a glance.
+# With fewer queues the page needs no filter.
 FILTER_FROM = 10
 HOURS = 24
 REASON_LONGEST = 500
@@ -58,7 +58,7 @@ async def show(request: Request, name: str) -> Response:
 
 @action("/queues/{name}/edit")
 async def edit(request: Request, form: FormData, name: str) -> Response:
-    """Limits, changed while it runs; a problem is shown beside its field."""
+    """Change the limits; a problem is shown beside its field."""
     queue, engine = await _read(request, name), backend(request).engine
     edit = options.read(options.QUEUE, queue, form)
     await edit.save(partial(engine.queues.edit, name))
@@ -67,25 +67,25 @@ async def edit(request: Request, form: FormData, name: str) -> Response:
     if not edit.changed:
         return _back(request, "Nothing was changed.")
     await engine.jobs.wake([name])
-    return _back(request, f"{edit.words(options.QUEUE)}. It counts at once, and over restarts.")
+    return _back(request, f"{edit.words(options.QUEUE)}. This applies at once and after restarts.")
 
 
 @action("/queues/{name}/reset")
 async def reset(request: Request, form: FormData, name: str) -> Response:
     queue, engine = await _read(request, name), backend(request).engine
     if not queue["overrides"]:
-        return _back(request, "Nothing was edited: the queue is as declared.")
+        return _back(request, "Nothing to reset: the queue is as declared.")
     if form.get("confirm") != "yes":
         return confirm(
             request,
             section="Queues",
-            heading=f"Go back to what is declared for queue {name}?",
+            heading=f"Reset queue {name} to its declared options?",
             effects=[
                 *options.changes_back(options.QUEUE, queue, queue["in_force"]),
-                "It counts at once for what waits; jobs that run go on.",
+                "The change applies at once to waiting jobs; running jobs continue.",
             ],
             target=f"{_at(request)}/reset",
-            button="Go back to what is declared",
+            button="Reset to declared options",
             back=_at(request),
         )
     await engine.queues.reset(name)
@@ -111,8 +111,8 @@ async def resume(request: Request, _form: FormData, name: str) -> Response:
     await backend(request).engine.jobs.wake([name])
     queue = await _read(request, name)
     if queue["circuit"]["state"] == "open":
-        return _back(request, f"The pause is over, but jobs still wait: {queue['message']}.")
-    return _back(request, f"Queue {name} goes on: {_state(queue).queued} queued.")
+        return _back(request, f"The queue is resumed, but jobs still wait: {queue['message']}.")
+    return _back(request, f"Queue {name} is resumed: {_state(queue).queued} queued.")
 
 
 @action("/queues/{name}/open")
@@ -120,8 +120,8 @@ async def open_circuit(request: Request, form: FormData, name: str) -> Response:
     await backend(request).engine.circuits.open(name, reason=_reason(form))
     return _back(
         request,
-        f"The circuit of queue {name} is open: nothing starts, and no job tries the"
-        " provider, until you close it.",
+        f"The circuit of queue {name} is open: no job starts or probes the provider until you"
+        " close it.",
     )
 
 
@@ -130,7 +130,7 @@ async def close_circuit(request: Request, _form: FormData, name: str) -> Respons
     queue = await _read(request, name)
     await backend(request).engine.circuits.close(name)
     if queue["paused_at"]:
-        return _back(request, "The circuit is closed. The queue is still paused: resume it, too.")
+        return _back(request, "The circuit is closed. The queue is still paused; resume it, too.")
     return _back(
         request,
         f"The circuit of queue {name} is closed: jobs start as its limits allow.",
@@ -150,9 +150,9 @@ async def _page(
         classes[row["class"]] += row["count"]
     state = _state(queue)
     reason = state.reason
-    # While nothing waits: what would keep it waiting.
+    # If no job waits: the reason for which new jobs would wait.
     if reason is None and queue["paused_at"]:
-        reason = "Nothing starts until it is resumed; what runs goes on."
+        reason = "No job starts until the queue is resumed; running jobs continue."
     elif reason is None and queue["message"]:
         reason = f"{queue['message']}."
     return render(
@@ -170,10 +170,10 @@ async def _page(
 
 
 def _by_hour(throughput: list[dict[str, Any]]) -> list[tuple[str, Counter[str]]]:
-    """What finished in each hour, the latest first; an hour in which nothing did has no row.
+    """Count the outcomes of each hour, the latest first; hours without any have no row.
 
-    `again`: attempts after which the job went on: tried again, put off, released. `succeeded_ms`:
-    how long what succeeded took, from the start of its last attempt.
+    `again`: attempts that did not finish their job: retried, deferred, released and so on.
+    `succeeded_ms`: the total duration of the last attempts of succeeded jobs.
     """
     hours: dict[str, Counter[str]] = defaultdict(Counter)
     for row in throughput:

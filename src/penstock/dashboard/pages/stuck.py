@@ -1,4 +1,4 @@
-"""What is stuck: where, since when, why; and what Penstock does about it by itself."""
+"""The page of stuck jobs: stage, time, cause, and what Penstock does about it automatically."""
 
 from uuid import UUID
 
@@ -30,7 +30,7 @@ async def cancel(request: Request, form: FormData, job_id: UUID) -> Response:
     jobs = backend(request).engine.jobs
     job = await jobs.read(job_id)
     if job.status in FINISHED:
-        return go(request, "stuck", notice=f"Job {short(job_id)} has ended by itself.")
+        return go(request, "stuck", notice=f"Job {short(job_id)} has already finished.")
     if form.get("confirm") != "yes":
         return confirm(
             request,
@@ -38,13 +38,13 @@ async def cancel(request: Request, form: FormData, job_id: UUID) -> Response:
             heading=f"Cancel job {short(job_id)}?",
             effects=[
                 f"It is of kind {job.kind}, and will not be started again.",
-                "If it runs, its worker is asked to stop it; what it has made so far is lost.",
-                "What it has reserved goes back to its account.",
+                "If it is running, its worker is asked to stop it; its work so far is lost.",
+                "Its reserved credits are refunded to its account.",
             ],
             target=f"stuck/{job_id}/cancel",
-            button="Cancel the job",
+            button="Cancel job",
             back="stuck",
         )
     job = await jobs.cancel(job_id)
-    effect = "is cancelled" if job.status == "cancelled" else "is asked to stop"
+    effect = "was cancelled" if job.status == "cancelled" else "was asked to stop"
     return go(request, "stuck", notice=f"Job {short(job_id)} {effect}.")

@@ -1,4 +1,4 @@
-"""Workers: who is there, who is silent, who was lost and what became of their jobs."""
+"""The page of workers: alive, silent, and lost ones with what became of their jobs."""
 
 from collections import Counter
 from typing import Any
@@ -12,7 +12,7 @@ from penstock.dashboard.frame import (
     render,
 )
 
-# What the jobs of a lost worker are called by the state that they are in now, in this order.
+# The words for the jobs of a lost worker, by their present status, in this order.
 _NOW = {
     "succeeded": "succeeded since",
     "running": "running again",
@@ -41,12 +41,12 @@ async def show(request: Request) -> Response:
 
 
 def _became(loss: dict[str, Any]) -> str:
-    """`It had 3 jobs: 2 succeeded since, 1 waiting to start again`."""
+    """Return `It had 3 jobs: 2 succeeded since, 1 waiting to start again`."""
     if not loss["jobs"]:
-        return "It had no job."
+        return "It had no jobs."
     jobs = Counter[str]()
     for status, words in _NOW.items():
         jobs[words] += loss["now"].get(status, 0)
-    jobs["being given back"] = loss["jobs"] - jobs.total()
+    jobs["being released"] = loss["jobs"] - jobs.total()
     parts = ", ".join(f"{number:,} {words}" for words, number in jobs.items() if number > 0)
     return f"It had {count(loss['jobs'], 'job')}: {parts}."

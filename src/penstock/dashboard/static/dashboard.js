@@ -1,10 +1,10 @@
-// Keeps an open page true: looks again when the server says that something has changed.
+// Keeps an open page current: refreshes it when the server says that something has changed.
 //
-// #main asks for its own page on the event `refresh` (htmx), and is morphed into what comes, so that
-// nothing flickers and what somebody is doing (a ticked box, an open detail, half a word) stays.
+// On the event `refresh`, #main requests its own page (htmx) and is morphed into the answer. So
+// nothing flickers, and selections, open details and unfinished input stay.
 
 const FIRST_PAUSE_MS = 1000;
-// A page that takes long to make is asked for less often: a fifth of the time at most.
+// A slow page is requested less often: its requests take at most a fifth of the time.
 const PAUSE_FACTOR = 4;
 const AGAIN_MS = 2000;
 
@@ -35,7 +35,7 @@ function refresh() {
   }
   due = false;
   begun = performance.now();
-  // Drops it while a filter is asking for the page: what that brings is as new.
+  // Dropped while a filter requests the page: that answer is as new.
   main().dispatchEvent(new CustomEvent("refresh"));
 }
 
@@ -49,16 +49,16 @@ function onAnswer({ successful, xhr }) {
   isAsking = false;
   const now = performance.now();
   pausedUntil = now + Math.max(FIRST_PAUSE_MS, PAUSE_FACTOR * (now - begun));
-  // Not by its last word alone: an account may be called login.
+  // The whole path is compared: an account may be called login.
   if (xhr.responseURL.split(/[?#]/)[0] === new URL(login, location.href).href) {
     location.assign(login);
   } else if (successful) {
     showConnection("");
   } else if (xhr.status === 503) {
-    // A page that came while it was away says so itself, and shows nothing of before.
-    if (document.getElementById("away") === null) {
+    // A page that was loaded during the outage says so itself and shows no old data.
+    if (document.getElementById("unavailable") === null) {
       showConnection(
-        "The database cannot be reached; this page shows how it was. Jobs are safe, and go on.",
+        "The database cannot be reached. This page shows old data. Jobs are safe and continue.",
       );
     }
     setTimeout(refresh, AGAIN_MS);
@@ -68,7 +68,7 @@ function onAnswer({ successful, xhr }) {
 
 function onUnreachable() {
   showConnection(
-    "The server cannot be reached; this page shows how it was. It looks again by itself.",
+    "The server cannot be reached. This page shows old data and reconnects automatically.",
   );
   setTimeout(refresh, AGAIN_MS);
 }
@@ -78,12 +78,12 @@ function listen() {
   source = new EventSource(live);
   source.addEventListener("change", refresh);
   source.addEventListener("error", () => {
-    // Where it does not come back by itself (a refusal, not a break), we do.
+    // An EventSource reconnects after a lost connection, but not after a refusal.
     if (source?.readyState === EventSource.CLOSED) {
       source = null;
       setTimeout(listen, AGAIN_MS);
     }
-    refresh(); // says what is the matter
+    refresh(); // shows the cause
   });
 }
 
@@ -91,7 +91,7 @@ function keepCurrent() {
   document.addEventListener("htmx:beforeRequest", forMain(() => { isAsking = true; }));
   document.addEventListener("htmx:afterRequest", forMain(onAnswer));
   document.addEventListener("htmx:sendError", forMain(onUnreachable));
-  // A tab that nobody sees asks for nothing.
+  // A hidden tab sends no requests.
   document.addEventListener("visibilitychange", () => {
     if (document.hidden) {
       source?.close();
@@ -105,18 +105,18 @@ function keepCurrent() {
 }
 
 if (main().hasAttribute("hx-get")) {
-  // What somebody has done on the page is theirs: the server knows nothing of it.
+  // Keep what a person changed on the page: the server does not know it.
   Idiomorph.defaults.callbacks.beforeAttributeUpdated = (name, node) => {
     if (name === "open" && node.tagName === "DETAILS") return false;
     if (name === "checked" || name === "data-dirty") return false;
     if (name === "selected") return node.closest("select")?.dataset.dirty === undefined;
     return !(name === "value" && node.dataset?.dirty !== undefined);
   };
-  // What was fetched into the page since (data-keep) is no part of what comes.
+  // Keep what was loaded into the page later (data-keep): the answer does not contain it.
   Idiomorph.defaults.callbacks.beforeNodeMorphed = (node) => node.dataset?.keep === undefined;
   document.addEventListener("input", (event) => {
     event.target.dataset.dirty = "";
   });
-  // htmx reads the page at this moment, just before: what is told earlier, nobody would hear.
+  // htmx is ready only now: an earlier event would have no listener.
   document.addEventListener("DOMContentLoaded", keepCurrent);
 }

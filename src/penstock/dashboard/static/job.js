@@ -1,10 +1,10 @@
-// What a job says while it runs, as it says it. The page has the beginning; this adds what comes.
+// Adds the output of a running job to the page as it comes. The page contains the earlier output.
 
 import { watch } from "./penstock.js";
 
 const section = document.getElementById("output");
 const tokens = document.getElementById("tokens");
-// What the page shows already.
+// The last chunk that the page shows.
 let { attempt, seq } = { attempt: Number(tokens.dataset.attempt), seq: Number(tokens.dataset.seq) };
 
 function isNew(chunk) {
@@ -15,15 +15,15 @@ function show(chunk) {
   if (!isNew(chunk)) return;
   const atEnd = tokens.scrollTop + tokens.clientHeight >= tokens.scrollHeight - 4;
   const text = typeof chunk.data === "string" ? chunk.data : `${JSON.stringify(chunk.data)}\n`;
-  // A new start begins anew.
+  // A new attempt starts with empty output.
   if (chunk.attempt === attempt) tokens.append(text);
   else tokens.textContent = text;
   ({ attempt, seq } = chunk);
   section.hidden = false;
-  if (atEnd) tokens.scrollTop = tokens.scrollHeight; // unless somebody reads further up
+  if (atEnd) tokens.scrollTop = tokens.scrollHeight; // unless the reader has scrolled up
 }
 
-/** The page itself has another token, as long as one is signed in. */
+/** Read a new token from the page, which has one while the session lasts. */
 async function renew() {
   const answer = await fetch(location.href);
   const page = new DOMParser().parseFromString(await answer.text(), "text/html");

@@ -1,13 +1,13 @@
-// Ticking many jobs. While some are ticked, the page stays at the rows it shows: newer jobs would
-// push them down, and off the page with their ticks.
+// Selects jobs for bulk actions. While some are selected, newer jobs are not shown: they would push
+// the selected ones off the page.
 
 const boxes = () => [...document.querySelectorAll('#job-rows input[name="job"]')];
-const ticked = () => boxes().filter((box) => box.checked);
+const selected = () => boxes().filter((box) => box.checked);
 
 function show() {
   const all = document.getElementById("tick-all");
   const buttons = document.querySelectorAll("#bulk-buttons button");
-  const count = ticked().length;
+  const count = selected().length;
   for (const button of buttons) button.disabled = count === 0;
   if (!all) return;
   all.hidden = false;
@@ -23,8 +23,8 @@ document.addEventListener("change", (event) => {
 });
 
 document.addEventListener("htmx:configRequest", ({ detail: { elt, parameters } }) => {
-  if (elt.id === "main" && ticked().length > 0) parameters.from = boxes()[0].value;
-  // An address that people share says only what is asked for.
+  if (elt.id === "main" && selected().length > 0) parameters.from = boxes()[0].value;
+  // The address, which people share, has only the filters that are set.
   if (elt.id === "filters") {
     for (const name of Object.keys(parameters)) {
       if (parameters[name] === "") delete parameters[name];

@@ -6,13 +6,13 @@
    <script type="module" src="https://queue.example/static/penstock.js"></script>
    <penstock-job src="/v1/jobs/ID" token="…"></penstock-job>
 
-   This is the only address to import; what lies in penstock/ may change. */
+   Import this file only; the files in penstock/ may change. */
 
 import { PenstockJob } from "./penstock/element/element.js";
 import { WatchError } from "./penstock/connection/request.js";
 import { watch } from "./penstock/connection/watch.js";
 
-// A page may load this from two places; the first one counts.
+// A page may load this file from two addresses; the first one defines the element.
 if (!customElements.get("penstock-job")) {
   customElements.define("penstock-job", PenstockJob);
 }

@@ -1,11 +1,11 @@
-// Where things are: a job, a batch, a topic or an account, and what belongs to it.
+// Addresses of a job, a batch, a topic or an account, and of their streams, cancels and uploads.
 
 const PATH = /^(.*?\/v1)\/(jobs|batches|topics|accounts)\/(.+?)\/?$/;
 const KINDS = { jobs: "job", batches: "batch", topics: "topic", accounts: "account" };
-// Of a topic or account with more jobs, the newest are looked at while there is no stream.
+// The page size when a topic or account is polled; of more jobs, the newest are read.
 const PAGE = 200;
 
-/** An app may put its own address before ours: what has another form is taken for a job. */
+/** An app may use addresses of its own: one of another form is taken as that of a job. */
 export class Address {
   constructor(url) {
     this.url = new URL(url, document.baseURI);
@@ -16,7 +16,7 @@ export class Address {
     this.id = decodeURIComponent(match ? match[3] : this.url.pathname.split("/").at(-1));
   }
 
-  /** Whether it is about many jobs, which come and go: there is no end to it. */
+  /** Whether it is a topic or an account, whose jobs come and go: watching it never ends. */
   get isScope() {
     return this.kind === "topic" || this.kind === "account";
   }
@@ -25,7 +25,7 @@ export class Address {
     return this.url.href;
   }
 
-  /** An EventSource sends no headers: the token, and the last event, go with the address. */
+  /** An EventSource sends no headers, so token and last event id are in the address. */
   events(token, last) {
     const url = this.#below("events");
     if (token) url.searchParams.set("token", token);

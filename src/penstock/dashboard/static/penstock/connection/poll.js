@@ -1,13 +1,13 @@
-// Reads the present state of what is watched: one call for a job or a batch, pages for the rest.
+// Reads the present state: one call for a job or a batch, pages for a topic or an account.
 
 import { send } from "./request.js";
 
 const MOST_PAGES = 5;
 const FINAL = new Set(["succeeded", "failed", "cancelled"]);
 
-/** `memory` keeps the ETag between looks. Resolves with the last answer and `items`. */
+/** `memory` keeps the ETag between polls. Resolves with the last answer and `items`. */
 export async function fetchState(address, token, memory, signal) {
-  if (!address.isScope) return await lookAtOne(address, token, memory, signal);
+  if (!address.isScope) return await readOne(address, token, memory, signal);
   const items = [];
   if (address.kind === "account") {
     const answer = await send(address.self, { token, signal });
@@ -25,14 +25,14 @@ export async function fetchState(address, token, memory, signal) {
   return { ...answer, items };
 }
 
-async function lookAtOne(address, token, memory, signal) {
+async function readOne(address, token, memory, signal) {
   const answer = await send(address.self, { token, etag: memory.etag, signal });
   const items = isGood(answer) && answer.body !== null ? [[address.kind, answer.body]] : [];
   if (items.length) memory.etag = answer.etag;
   return { ...answer, items };
 }
 
-/** Whether it was understood: also "as you have it already". */
+/** Whether the answer can be used, which includes 304. */
 export function isGood({ status, body }) {
   return status === 304 || (status >= 200 && status < 300 && body !== null);
 }
@@ -42,7 +42,7 @@ export function isFinal(type, data) {
   return type === "batch" && data.running === 0 && data.queued === 0;
 }
 
-/** What a stream would have told: the wait may differ by a second, and that is no news. */
+/** The values whose changes a stream sends. The ETA is left out: it changes every second. */
 export function print(data) {
   return JSON.stringify([
     data.status, data.attempt, data.stage, data.stage_label, data.progress, data.cancel_requested,

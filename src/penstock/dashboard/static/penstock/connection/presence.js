@@ -1,4 +1,4 @@
-// Whether anybody looks at the page: a hidden tab asks for nothing, and wakes with the present.
+// Whether the page is visible: a hidden tab sends no requests and refreshes when it is shown again.
 
 const watches = new Set();
 
@@ -6,7 +6,7 @@ export function isHidden() {
   return document.visibilityState === "hidden";
 }
 
-/** `sleep`, `wake` and `hurry` (the network is back) are called; returns how to leave. */
+/** Call `sleep`, `wake` and `hurry` (the network is back) of `watch`; returns how to stop that. */
 export function attend(watch) {
   watches.add(watch);
   return () => watches.delete(watch);

@@ -1,8 +1,8 @@
-// One call to the API, and what its answer means for who watches.
+// One call to the API, and what its answer means for a watch.
 
 const TIMEOUT_MS = 15_000;
 
-/** Why watching ended, or a cancel was refused. `code` is ours or the API's; `status` is HTTP's. */
+/** Why a watch ended or a cancel was refused. `code`: ours or the API's; `status`: of HTTP. */
 export class WatchError extends Error {
   constructor(code, message, status = 0) {
     super(message);
@@ -12,7 +12,7 @@ export class WatchError extends Error {
   }
 }
 
-/** Sends it. Resolves with `{status, body, etag, retryAfterMs}`; status 0: nothing came back. */
+/** Resolves with `{status, body, etag, retryAfterMs}`; status 0 means no answer. */
 export async function send(url, { token, method = "GET", etag, signal } = {}) {
   const ours = new AbortController();
   const abort = () => ours.abort();
@@ -37,7 +37,7 @@ export async function send(url, { token, method = "GET", etag, signal } = {}) {
   }
 }
 
-/** The error that ends watching after this answer; null: it may be better in a moment. */
+/** The error that ends the watch after this answer; null if the call is worth repeating. */
 export function finalError({ status, body }) {
   const detail = body?.detail;
   if (status === 401) {
@@ -58,7 +58,7 @@ async function json(answer) {
   try {
     return JSON.parse(text);
   } catch {
-    // A proxy's page. A good answer that is none of ours is taken for a failure.
+    // The page of a proxy. An answer with status 200 that is no JSON counts as a failure.
     return null;
   }
 }

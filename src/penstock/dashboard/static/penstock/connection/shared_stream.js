@@ -1,16 +1,16 @@
-// One stream of a topic or an account for all its jobs on a page.
+// One stream of a topic or an account that all its jobs on a page share.
 
-import { takePlace, whenFree } from "./stream_slots.js";
+import { takeSlot, whenFree } from "./stream_slots.js";
 import { Stream } from "./stream.js";
 
 const AGAIN_MS = 120_000;
-// The snapshot comes in one piece; who is not in it ended a while ago, and reads for itself.
+// The snapshot comes at once. A job that is not in it finished long ago; its member polls it.
 const SNAPSHOT_MS = 2000;
 const GRACE_MS = 3000;
 
 const open = new Map();
 
-/** `id`: of a job; null: all that is told.
+/** `id`: of a job; null for all events.
     `callbacks`: event(type, data), up(), down(), cut(), refresh(), hasChanged(). Returns `{leave, hurry}`. */
 export function joinStream(address, token, id, callbacks) {
   const key = `${address.self}\n${token}`;
@@ -57,7 +57,7 @@ class SharedStream {
 
   async #open() {
     this.#close("opening");
-    const release = await takePlace();
+    const release = await takeSlot();
     if (this.#state !== "opening") return release?.();
     if (release === null) {
       this.#forget = whenFree(() => this.#open());
@@ -89,7 +89,7 @@ class SharedStream {
 
   #goUp() {
     this.#state = "live";
-    // Who hears everything had the snapshot.
+    // Members of all events have received the snapshot.
     for (const member of this.#members) member.heard = member.id === null;
     this.#callAll("up");
     this.#after(SNAPSHOT_MS, () => {
@@ -119,7 +119,7 @@ class SharedStream {
     }
   }
 
-  /** One of them asks for all; each time another. */
+  /** One member polls for all of them; each time another one. */
   async #doubt(stream) {
     const [member] = this.#members;
     const heard = stream.heard;

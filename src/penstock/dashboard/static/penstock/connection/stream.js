@@ -1,12 +1,12 @@
-// One EventSource: what it tells, and when it is not to be relied on any more.
+// One EventSource: its events, and when it cannot be relied on any more.
 
 const EVENTS = ["job", "chunk", "batch", "account", "resync"];
 const MOST_ERRORS = 2;
 const ERRORS_MS = 30_000;
-// The server beats every 15 s, but an EventSource does not show that. So silence proves nothing:
-// it is a reason to ask, and only an answer that the stream has not told makes it useless.
+// The server sends a heartbeat every 15 s, but an EventSource does not show it. So silence proves
+// nothing and causes a poll; only a change that the stream did not send makes the stream useless.
 const SILENT_MS = 45_000;
-// Its first event comes at once, where nothing on the way keeps it back.
+// The first event comes at once, unless a proxy buffers it.
 const FIRST_MS = 10_000;
 
 export class Stream {
@@ -15,7 +15,7 @@ export class Stream {
   #errors = [];
   #timer = null;
 
-  /** `callbacks`: event(type, data), opened(), cut() it comes back by itself, down(), silent(). */
+  /** `callbacks`: event(type, data), opened(), cut() (it will reconnect), down(), silent(). */
   constructor(url, callbacks) {
     this.#callbacks = callbacks;
     this.last = "";
@@ -53,7 +53,7 @@ export class Stream {
   }
 
   #fail() {
-    // Closed: the answer was no stream. A status is not to be seen here, so somebody has to ask.
+    // Closed: the answer was no stream. An EventSource hides the status, so the caller has to poll.
     if (this.#source.readyState === EventSource.CLOSED) return this.#callbacks.down?.();
     const now = Date.now();
     this.#errors = this.#errors.filter((at) => now - at < ERRORS_MS);

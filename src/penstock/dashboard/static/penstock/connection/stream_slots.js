@@ -1,12 +1,12 @@
-// How many streams may be open. Browsers allow six connections to a host over HTTP/1.1, for all
-// tabs together: whoever takes them all keeps every other call waiting, also those of the app.
+// Bounds the open streams. Browsers allow six connections to a host over HTTP/1.1, for all tabs
+// together: if streams took them all, every other call would wait, including those of the app.
 
 const MOST = 4;
 const taken = new Set();
 const waiting = new Set();
 
-/** Resolves with a function that gives the place back; null: there is none. */
-export async function takePlace() {
+/** Resolves with a function that releases the slot; null if no slot is free. */
+export async function takeSlot() {
   for (let n = 1; n <= MOST; n++) {
     if (taken.has(n)) continue;
     taken.add(n);
@@ -17,7 +17,7 @@ export async function takePlace() {
   return null;
 }
 
-/** `wake` is called once, when a place of this page is free; returns how to take it back. */
+/** Call `wake` once, when a slot of this page is free; returns a function to withdraw. */
 export function whenFree(wake) {
   waiting.add(wake);
   return () => waiting.delete(wake);
@@ -33,7 +33,7 @@ function free(n, unlock) {
   }
 }
 
-/** Other tabs of this origin hold the same locks. Where there are none, each page counts alone. */
+/** Tabs of one origin share these locks. In browsers without locks each page counts alone. */
 function lock(name) {
   if (!navigator.locks) return Promise.resolve(() => {});
   return new Promise((resolve) => {
@@ -42,7 +42,7 @@ function lock(name) {
         if (!got) return resolve(null);
         return new Promise((unlock) => resolve(unlock));
       })
-      // In a sandboxed frame they are refused.
+      // Sandboxed frames refuse locks.
       .catch(() => resolve(() => {}));
   });
 }

@@ -1,10 +1,10 @@
-// A token's time is over: the page is asked for a new one, once for all who had the same.
+// Renews an expired token: the page is asked once for all watches with the same token.
 
-// Who comes later with the old one gets the new one too: they may share a stream by it.
+// A watch that renews the same token later gets the same new one, so they can share a stream.
 const KEPT_MS = 60_000;
 const requests = new Map();
 
-/** The new token; null where the page has none to give. Rejected where it could not be asked. */
+/** Resolves with the new token; null if the page has none. Rejects if asking failed. */
 export function renewed(renew, old) {
   const key = old ?? renew;
   if (!requests.has(key)) {

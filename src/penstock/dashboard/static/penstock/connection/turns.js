@@ -1,7 +1,7 @@
-// All polls of a page stand in one line: a few at a time, a moment apart, however many there are.
+// One queue for all polls of a page: at most two at a time, with a gap between them.
 
 const GAP_MS = 100;
-// Two, so that one that hangs does not hold up all others.
+// Two, so that a poll that hangs does not block all others.
 const MOST_AT_ONCE = 2;
 
 const waiting = new Set();
@@ -9,7 +9,7 @@ let running = 0;
 let timer = null;
 let lastAt = 0;
 
-/** Runs `work`, which may return a promise, in its turn after `ms`; returns how to take it out. */
+/** Run `work`, which may return a promise, in its turn after `ms`; returns a function to cancel. */
 export function later(ms, work) {
   const entry = { at: Date.now() + ms, work };
   waiting.add(entry);

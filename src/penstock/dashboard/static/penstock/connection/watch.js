@@ -1,15 +1,15 @@
-// watch(): tells how a job goes on, by a stream where that works and by polls where it does not.
+// watch(): reports the changes of a job, by a stream if that works and by polls otherwise.
 //
-//   begin ── a place is free ──> listen ── 2 errors in 30 s, refused, or it keeps news back ──┐
-//     │                            ^                                                         │
-//     └── none is free ──> poll ───┴──── every 2 min, or when the server was away <──────────┘
+//   begin ── a slot is free ──> listen ── 2 errors in 30 s, refused, or events are missing ──┐
+//     │                           ^                                                         │
+//     └── none is free ──> poll ──┴── every 2 min, or after the server was unavailable <────┘
 //
-// A hidden tab does neither. The end of the job is the end of all of it.
+// A hidden tab does neither. The watch ends when the job has finished.
 
 import { Address } from "./address.js";
 import { later } from "./turns.js";
 import { isFinal, isGood, fetchState, print } from "./poll.js";
-import { takePlace, whenFree } from "./stream_slots.js";
+import { takeSlot, whenFree } from "./stream_slots.js";
 import { attend, isHidden } from "./presence.js";
 import { finalError, send, WatchError } from "./request.js";
 import { joinStream } from "./shared_stream.js";
@@ -19,7 +19,7 @@ import { renewed } from "./tokens.js";
 const INTERVAL_MS = 3000;
 const LONGEST_MS = 30_000;
 const AGAIN_MS = 120_000;
-// So long a stream may lag behind what was just read.
+// The time by which a stream may lag behind a poll.
 const GRACE_MS = 3000;
 const MOST_SEEN = 2000;
 
@@ -69,11 +69,11 @@ class Watch {
     const isSame = this.#address.self === many?.self;
     this.#shared = this.#address.kind === "job" || isSame ? many : null;
     this.#leave = attend(this);
-    // Not before the caller has what we return.
+    // Not before the caller has the returned object.
     queueMicrotask(() => (isHidden() ? this.sleep() : this.wake()));
   }
 
-  /** The newest. */
+  /** The newest token. */
   get token() {
     return this.#token;
   }
@@ -100,7 +100,7 @@ class Watch {
     return answer.body;
   }
 
-  // --- told by presence.js -----------------------------------------------------------------------
+  // --- called by presence.js ---------------------------------------------------------------------
 
   sleep() {
     if (this.#over) return;
@@ -118,7 +118,7 @@ class Watch {
     this.wake();
   }
 
-  // --- where news come from ----------------------------------------------------------------------
+  // --- streams and polls -------------------------------------------------------------------------
 
   async #begin() {
     const turn = this.#end();
@@ -127,7 +127,7 @@ class Watch {
     if (!(await this.#listen(turn))) this.#poll(turn, 0);
   }
 
-  /** Whatever there was is over: answers that still come belong to an older turn. */
+  /** Close everything; answers that still come belong to an older turn and are ignored. */
   #end() {
     this.#turn += 1;
     this.#stopPolls();
@@ -137,10 +137,10 @@ class Watch {
     return this.#turn;
   }
 
-  /** False: not now. True: it listens, or nobody wants it to any more. */
+  /** False: no stream now. True: a stream is open, or this turn is over. */
   async #listen(turn) {
     if (this.#shared || Date.now() < this.#barredUntil) return turn !== this.#turn;
-    const release = await takePlace();
+    const release = await takeSlot();
     if (turn !== this.#turn) release?.();
     if (turn !== this.#turn || !release) return turn !== this.#turn;
     const stream = new Stream(this.#address.events(this.#token, this.#last), {
@@ -170,7 +170,7 @@ class Watch {
     this.#poll(this.#end(), 0);
   }
 
-  /** Nothing came for a while: is there something that it should have told? */
+  /** No event came for a while: poll, to find out whether the stream has missed a change. */
   async #doubt(turn, stream) {
     const heard = stream.heard;
     const began = this.#address.isScope ? stream.opened : heard > 0;
@@ -227,7 +227,7 @@ class Watch {
     };
   }
 
-  /** The server was away, and with it the stream: now there may be one again. */
+  /** The server is available again, so try a stream again. */
   #comeBack() {
     this.#barredUntil = 0;
     if (!this.#sharing) return this.#begin();
@@ -235,9 +235,9 @@ class Watch {
     this.#poll(this.#turn, this.#interval);
   }
 
-  // --- one look ----------------------------------------------------------------------------------
+  // --- one poll ----------------------------------------------------------------------------------
 
-  /** Beside a stream, which does not tell everything: until it was answered. */
+  /** Poll beside a stream, which does not send everything, until an answer came. */
   #refreshSoon(turn, ms) {
     const remove = later(ms, async () => {
       this.#closers.delete(remove);
@@ -298,13 +298,13 @@ class Watch {
       this.#token = token;
       return "renewed";
     } catch {
-      return "failed"; // who gives tokens cannot be reached: later
+      return "failed"; // the issuer of tokens cannot be reached now
     }
   }
 
-  // --- what is told ------------------------------------------------------------------------------
+  // --- events ------------------------------------------------------------------------------------
 
-  /** Whether it was news. `isRead`: it was read, and lists leave out place and wait. */
+  /** Returns whether it was new. `isRead`: from a poll, whose lists omit position and ETA. */
   #hear(type, data, isRead = false) {
     if (this.#over) return false;
     if (type === "chunk") return this.#hearChunk(data);
@@ -313,19 +313,19 @@ class Watch {
     const key = `${type} ${data.id}`;
     const seen = this.#seen.get(key);
     if (seen && data.version < seen.version) return false;
-    const ended = isFinal(type, data);
-    // Of many jobs, results are not kept: what has ended does not change.
-    const text = many && ended ? "ended" : JSON.stringify(data);
-    // The same job in a list, without its place: we know more.
+    const finished = isFinal(type, data);
+    // Of many jobs, results are not kept: a finished job does not change.
+    const text = many && finished ? "finished" : JSON.stringify(data);
+    // The same version in a list, without its position, has less than we know.
     const isPoorer = isRead && many && type === "job" && data.version === seen?.version;
     if (isPoorer || text === seen?.text) return false;
     const now = { version: data.version, text, print: print(data) };
     this.#remember(key, now);
     if (!many || type === "account") this.job = data;
     this.#call("onchange", data, type);
-    if (ended && !many) this.#finish("ondone", data);
-    // What ended before anybody watched is no news of a topic.
-    return seen ? seen.print !== now.print : !(many && ended);
+    if (finished && !many) this.#finish("ondone", data);
+    // In a topic, a job that finished before the watch is not new.
+    return seen ? seen.print !== now.print : !(many && finished);
   }
 
   #hearChunk(chunk) {
@@ -358,7 +358,7 @@ class Watch {
     this.#call("onstate", state);
   }
 
-  /** An error in a page's own code is the page's, and shall not stop us. */
+  /** An error in the page's own code is reported and does not stop the watch. */
   #call(name, ...values) {
     try {
       this.#options[name]?.(...values);

@@ -1,8 +1,8 @@
-// Reads out what changed, in words: not each token, not each second, not each place in the queue.
+// Announces changes to screen readers: not every token, second or position in the queue.
 
-// What comes together is said together.
+// Changes within this time are announced together.
 const GATHER_MS = 300;
-// Then it leaves: who reads the page line by line has it there already.
+// Then the text is removed: otherwise a person who reads line by line would find it twice.
 const KEPT_MS = 10_000;
 const WORDS = ["status", "stage", "banner", "error", "note", "credits", "connection"];
 
@@ -22,7 +22,7 @@ export class Announcer {
   hear(view) {
     for (const name of WORDS) {
       const words = view[name] ?? null;
-      // Without numbers: "no news for 5 minutes" is no news after 4.
+      // Compared without numbers: "no progress for 5 minutes" is not new after "for 4 minutes".
       const heard = words?.replace(/\d+/g, "") ?? null;
       if (heard !== null && heard !== this.#announced[name]) this.#due.push(words);
       this.#announced[name] = heard;
@@ -40,7 +40,7 @@ export class Announcer {
     this.#speaks = null;
   }
 
-  /** When it is new, when it has halved, and when it is the first. */
+  /** Announce a position when it is new, has halved or doubled, or is 1. */
   #hearPosition({ position, number = null, wait }) {
     const worth = this.#number === null || number <= this.#number / 2 || number > 2 * this.#number;
     if (number !== null && number !== this.#number && worth) {
@@ -56,7 +56,7 @@ export class Announcer {
   }
 
   #speak() {
-    // Each once: a stage may have the words of the state.
+    // Each text once: a stage may have the same words as the status.
     const words = [...new Set(this.#due.splice(0))];
     this.#node.textContent = words.map((text) => text.replace(/[.,;…\s]+$/, "")).join(". ");
     this.#speaks = null;

@@ -1,10 +1,10 @@
-// A batch as a person sees it who asked for it: as one job.
+// Shows a batch as one job, as the person who submitted it thinks of it.
 
 const RUNS = new Set(["running", "awaiting"]);
 const WAITS = new Set(["queued", "scheduled"]);
 
-/** Whether it stops, is late, why it failed: a batch leaves that to its jobs. What they wait for is
-    not told with a batch. */
+/** Take cancel requests, staleness and errors from its jobs, because a batch has none of its own.
+    The reason for which they wait is not in a batch. */
 export function asJob(batch) {
   if (!Array.isArray(batch.items)) return batch;
   const runs = batch.items.filter(({ status }) => RUNS.has(status));
@@ -14,7 +14,7 @@ export function asJob(batch) {
   const failed = batch.items.find((job) => job.status === "failed");
   return {
     ...batch,
-    // Some have begun, and none of them runs now: it waits again.
+    // Some jobs have started, but none is running now: the batch waits again.
     status: waits.length && !runs.length && batch.running === 0 ? "queued" : batch.status,
     position: runs.length ? null : batch.position,
     cancel_requested: live.some((job) => job.cancel_requested),
@@ -25,7 +25,7 @@ export function asJob(batch) {
   };
 }
 
-/** Of a single job its own progress: "0 of 1" would say nothing. */
+/** For a single job use its own progress: "0 of 1" would say nothing. */
 function counted({ total, items, progress }) {
   const own = total === 1 ? items[0]?.progress : null;
   return own ? { ...own, partial: progress?.partial } : progress;

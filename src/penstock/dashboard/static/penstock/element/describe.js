@@ -1,14 +1,14 @@
-// What a person is told about a job: words and numbers only, no page. See the table in the docs.
+// Describes a job for a person, in words and numbers without HTML. See the table in the docs.
 
 const LIVE = new Set(["scheduled", "queued", "running", "awaiting"]);
-// Nothing is known about when: what waits for these has no wait to show.
+// Nobody knows for how long these last, so there is no ETA to show.
 const STOPPED = new Set(["circuit_open", "paused", "no_worker", "no_handler"]);
 
 export function isLive(job) {
   return job !== null && LIVE.has(job.status);
 }
 
-/** `wait`: seconds, or null; `outageAt`: since when, where that is known. */
+/** `wait`: ETA in seconds, or null; `outageAt`: the start of the outage, if it is known. */
 export function describe(job, language, { now, wait = null, outageAt = null }) {
   const view = STATES[job.status]?.(job, language, { now, wait, outageAt }) ?? {
     mood: "waiting",
@@ -29,7 +29,7 @@ function scheduled(job, language, context) {
   const at = Date.parse(job.run_at);
   if (!(at > now)) return { mood: "waiting", status: language.text("due") };
   const why = job.recovery?.next_at ? "recovering" : job.attempt > 0 ? "backoff" : "scheduled";
-  // One that waits because it wants to was neither interrupted, nor has it failed.
+  // A job that snoozed was neither interrupted nor has it failed.
   const key = why === "backoff" && job.waiting_for !== "backoff" ? "scheduled" : why;
   return {
     mood: "waiting",
@@ -45,7 +45,7 @@ function queued(job, language, { now, wait, outageAt }) {
   if (STOPPED.has(why)) {
     const since = why === "circuit_open" && outageAt !== null;
     const time = since ? language.moment(outageAt, now) : "";
-    // To the person who waits, both mean that no worker is there.
+    // To a waiting person, both mean that no worker is available.
     const key = why === "no_handler" ? "no_worker" : why;
     const banner = language.text(since ? `${key}_since` : key, { time });
     return { ...view, mood: "warning", banner };
@@ -89,7 +89,7 @@ function failed(job, language) {
   const kind = job.error?.class;
   const expired = kind === "expired";
   const known = kind && language.knows(`error.${kind}`);
-  // What the app itself says to its customers; all else is said by its class.
+  // The app's own message to its customers; all other errors are described by their class.
   const own = job.error?.public && language.knows("error.public");
   const key = own ? "error.public" : known ? `error.${kind}` : "error.other";
   const message = job.error?.message ?? "";

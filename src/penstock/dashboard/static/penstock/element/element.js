@@ -1,4 +1,4 @@
-// <penstock-job>: a job as the person sees it who waits for it.
+// <penstock-job>: an element that shows a job to the person who waits for it.
 
 import { Address } from "../connection/address.js";
 import { Announcer } from "./announcer.js";
@@ -13,14 +13,14 @@ import { watch } from "../connection/watch.js";
 
 const OUTAGES = new Set(["unavailable", "overloaded", "rate_limited", "stalled", "timeout"]);
 const LOST = new Set(["reconnecting", "offline"]);
-// A stream that comes back at once is nobody's business.
+// A shorter loss of the connection is not shown.
 const LOST_MS = 4000;
 const MOST_TOKENS = 100_000;
 const OWN = ["texts", "render", "renew"];
 
 export class PenstockJob extends HTMLElement {
   static observedAttributes = ["src", "token", "poll", "stream", "lang", "nocancel"];
-  /** By language and key; may be changed, and other languages added. */
+  /** Texts by language and key; pages may change them and add languages. */
   static texts = texts;
 
   #parts;
@@ -50,12 +50,12 @@ export class PenstockJob extends HTMLElement {
     this.shadowRoot.addEventListener("slotchange", () => this.#draw());
   }
 
-  /** The job as it was told last, or null. */
+  /** The job as last received, or null. */
   get job() {
     return this.#latest;
   }
 
-  /** Own words: `{key: text}`, or `{de: {key: text}}`. */
+  /** The page's own texts: `{key: text}`, or `{de: {key: text}}`. */
   get texts() {
     return this.#own.texts;
   }
@@ -64,7 +64,7 @@ export class PenstockJob extends HTMLElement {
     this.#draw();
   }
 
-  /** `(job, root) => …` shows result and partial results itself; false: as usual. */
+  /** `(job, root) => …` shows results and partial results; returning false keeps the default. */
   get render() {
     return this.#own.render;
   }
@@ -73,7 +73,7 @@ export class PenstockJob extends HTMLElement {
     this.#draw();
   }
 
-  /** `async () => token`, asked when the token's time is over. */
+  /** `async () => token`, called when the token has expired. */
   get renew() {
     return this.#own.renew;
   }
@@ -81,14 +81,14 @@ export class PenstockJob extends HTMLElement {
     this.#own.renew = value;
   }
 
-  /** Resolves with the job. What is refused is said to the person as well. */
+  /** Resolves with the job. A refusal is also shown to the person. */
   cancel() {
     return this.#cancel();
   }
 
   connectedCallback() {
     for (const name of OWN) this.#adopt(name);
-    // One that is only moved goes on.
+    // An element that was only moved keeps its watch.
     if (this.#watch === null) this.#restart();
   }
 
@@ -105,7 +105,7 @@ export class PenstockJob extends HTMLElement {
     else this.#restart();
   }
 
-  /** A page may have set it before this was loaded. */
+  /** A page may have set the property before this module was loaded. */
   #adopt(name) {
     if (!Object.hasOwn(this, name)) return;
     const value = this[name];
@@ -115,7 +115,7 @@ export class PenstockJob extends HTMLElement {
 
   // --- watching ----------------------------------------------------------------------------------
 
-  /** Several attributes may change at once. */
+  /** Start once, although several attributes may change at once. */
   #restart() {
     if (this.#restarting || !this.isConnected) return;
     this.#restarting = true;
@@ -133,7 +133,7 @@ export class PenstockJob extends HTMLElement {
     if (src) {
       const own = this.#own;
       this.#watch = watch(src, {
-        // Also one that is set later.
+        // A getter, because the page may set it later.
         get renew() {
           return own.renew;
         },
@@ -167,7 +167,7 @@ export class PenstockJob extends HTMLElement {
     this.#parts.tokens.textContent = "";
   }
 
-  /** What another job or token was refused does not count any more. */
+  /** Forget a refusal that another job or token got. */
   #allowCancel() {
     this.#mayCancel = true;
     this.#cancelling = false;
@@ -181,7 +181,7 @@ export class PenstockJob extends HTMLElement {
     this.#job = job;
     this.#wait.update(job);
     this.#noteOutage(before, job);
-    // Seen here: the page's own clock is right, whatever the server's says.
+    // Observed here, so the page's own clock is right, whatever the server's clock says.
     if (before && before.status !== "running" && job.status === "running") {
       this.#startedHere = Date.now();
     }
@@ -206,7 +206,7 @@ export class PenstockJob extends HTMLElement {
     this.#dispatch("chunk", chunk);
   }
 
-  /** A new start writes from the beginning. */
+  /** A new attempt starts with empty output. */
   #beginAttempt(attempt) {
     this.#attempt = attempt;
     this.#parts.tokens.textContent = "";
@@ -264,7 +264,7 @@ export class PenstockJob extends HTMLElement {
     }
   }
 
-  /** They do not bubble: a form around us would take `change` for one of its fields'. */
+  /** The events do not bubble: a form around the element would take `change` as a field's. */
   #dispatch(name, detail) {
     this.dispatchEvent(new CustomEvent(name, { detail }));
   }
@@ -326,7 +326,7 @@ export class PenstockJob extends HTMLElement {
     fill(count, progress.words);
   }
 
-  /** Each second, and only while it runs. */
+  /** Update every second while the job is running. */
   #drawElapsed({ since = null }, language) {
     const from = this.#startedHere ?? since;
     const { elapsed } = this.#parts;
@@ -368,7 +368,7 @@ export class PenstockJob extends HTMLElement {
     const isAsked = this.#cancelling || Boolean(this.#job?.cancel_requested);
     const isShown =
       isLive(this.#job) && !this.#failure && this.#mayCancel && !this.hasAttribute("nocancel");
-    // Who has just pressed it shall not be thrown to the beginning of the page.
+    // Hiding the focused button would move the focus to the beginning of the page.
     if (!isShown && this.shadowRoot.activeElement === cancel) status.focus();
     fill(cancel, isShown ? language.text(isAsked ? "cancelling" : "cancel") : null);
     cancel.setAttribute("aria-disabled", String(isAsked));

@@ -1,4 +1,4 @@
-// The wait as it is shown: it falls freely, and rises only when it is clearly longer than was said.
+// The ETA as shown: it falls freely, and rises only if it is clearly longer than the shown one.
 
 const RISE = 1.15;
 

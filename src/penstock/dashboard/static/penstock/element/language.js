@@ -1,4 +1,4 @@
-// Says things in the language of the page, in its own words where it has some.
+// Texts in the language of the page; texts of the page itself come first.
 
 const MINUTE = 60;
 const HOUR = 3600;
@@ -8,7 +8,7 @@ export class Language {
   #sources;
   #tag;
 
-  /** `tag`: as in `lang`; `sources`: texts, by language or without, first one first. */
+  /** `tag`: as in `lang`; `sources`: texts, by language or without one, in order of precedence. */
   constructor(tag, sources) {
     const name = isTag(tag) ? tag.toLowerCase().split("-")[0] : "en";
     const isSpoken = sources.some((source) => source?.[name]);
@@ -28,14 +28,14 @@ export class Language {
     return this.#find(key) !== "";
   }
 
-  /** A moment: the time, and the day where that is another. */
+  /** The time of a moment, with the day unless it is today. */
   moment(at, now) {
     const isToday = new Date(at).toDateString() === new Date(now).toDateString();
     const form = isToday ? { timeStyle: "short" } : { dateStyle: "medium", timeStyle: "short" };
     return new Intl.DateTimeFormat(this.#tag, form).format(at);
   }
 
-  /** A wait, as rough as it is known. */
+  /** An ETA, rounded to what is known. */
   wait(seconds) {
     if (seconds < 15) return this.text("time.seconds");
     if (seconds < 50) return this.text("time.below_minute");
@@ -49,7 +49,7 @@ export class Language {
     return this.text("time.day");
   }
 
-  /** How long something has taken, exactly: it is looked at while it grows. */
+  /** An elapsed time, exact, because people watch it grow. */
   length(seconds) {
     const whole = Math.max(0, Math.floor(seconds));
     if (whole < MINUTE) return `${whole} s`;
@@ -82,7 +82,7 @@ export class Language {
   }
 }
 
-/** The nearest `lang`, also outside of the shadow trees that this is in. */
+/** The nearest `lang`, also outside of the enclosing shadow trees. */
 export function languageOf(element) {
   for (let at = element; at; at = at.getRootNode().host) {
     const element = at.closest("[lang]");
@@ -91,7 +91,7 @@ export function languageOf(element) {
   return "en";
 }
 
-/** A page in "en" leaves it to its reader whether it is five o'clock or 17:00. */
+/** For a page in "en", the reader's region decides between 5 pm and 17:00. */
 function regional(name) {
   return navigator.languages.find((tag) => tag.toLowerCase().startsWith(`${name}-`)) ?? name;
 }

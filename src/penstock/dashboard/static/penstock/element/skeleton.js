@@ -1,8 +1,8 @@
-// The inside of <penstock-job>: made once, filled again and again, so that nothing flickers.
+// The inside of <penstock-job>: built once and updated in place, so that nothing flickers.
 
 import { adoptStyle } from "./style.js";
 
-/** Its parts by name; `::part(name)` is the same name. */
+/** Build the parts and return them by name, the name of `::part(name)`. */
 export function build(root) {
   adoptStyle(root);
   const parts = {};
@@ -64,14 +64,14 @@ export function build(root) {
   return parts;
 }
 
-/** Says it, or is not there. */
+/** Set the text of a node, or hide the node if there is none. */
 export function fill(node, words) {
   const text = words ?? "";
   if (node.textContent !== text) node.textContent = text;
   node.hidden = text === "";
 }
 
-/** Neither the page has put something there, nor we. */
+/** Whether a slot has content neither from the page nor from us. */
 export function isEmpty(slot) {
   return slot.assignedNodes().length === 0 && !slot.firstElementChild?.firstChild;
 }

@@ -1,4 +1,4 @@
-// How <penstock-job> looks. A page changes it by custom properties and ::part().
+// The style of <penstock-job>. A page changes it by custom properties and ::part().
 
 const css = `
 :host {
@@ -87,7 +87,7 @@ progress {
 progress::-webkit-progress-bar { background: var(--_line); }
 progress::-webkit-progress-value { background: var(--_accent); }
 progress::-moz-progress-bar { background: var(--_accent); }
-/* Greyed, and still to be read. */
+/* Grey, but still readable. */
 .lost .known { color: var(--_muted); filter: grayscale(1); }
 .lost .status, .lost .banner { color: var(--_muted) !important; }
 .lost .banner { background: transparent; border: 1px solid var(--_line); }
@@ -141,7 +141,7 @@ button[aria-disabled="true"] { color: var(--_muted); cursor: default; }
 
 let sheet = null;
 
-/** Made once, shared by all; not a style element, which a strict policy would refuse. */
+/** Create one style sheet for all elements; a strict policy would refuse a style element. */
 export function adoptStyle(root) {
   if (sheet === null) {
     sheet = new CSSStyleSheet();

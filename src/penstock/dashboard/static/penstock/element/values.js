@@ -1,5 +1,5 @@
-// Shows what a job has made. It comes from a model: text only, never markup, nothing that runs,
-// and nothing is loaded from elsewhere by itself.
+// Shows the result of a job. It comes from a model, so it is shown as text only: no markup, no
+// scripts, and nothing is loaded from other sites automatically.
 
 const PICTURE = /^data:image\/(png|jpeg|gif|webp|avif);base64,[A-Za-z0-9+/=\s]+$/;
 const LINK = /^https?:\/\/[^\s]+$/i;
@@ -7,7 +7,7 @@ const MOST_ENTRIES = 100;
 
 const prints = new WeakMap();
 
-/** Not made anew while it is the same: a picture would flicker, a selection would be lost. */
+/** Not rebuilt while the value is the same: pictures would flicker and selections be lost. */
 export function put(node, value, context) {
   const print = `${context.language.name} ${JSON.stringify(value)}`;
   if (prints.get(node) === print) return;
@@ -16,7 +16,7 @@ export function put(node, value, context) {
   node.replaceChildren(...(shown === null ? [] : [shown]));
 }
 
-/** The value as elements; null: it is nothing, or too deep for a page that does not know it. */
+/** The value as elements; null if it is empty, or too deeply nested to be shown generically. */
 function show(value, { language, upload }) {
   if (value === null || value === undefined || value === "") return null;
   const context = { language, upload };
@@ -70,7 +70,7 @@ function picture(src) {
   return shown;
 }
 
-/** Most files are pictures; what turns out to be none is a link to it. */
+/** Most files are pictures; a file that is not becomes a link. */
 function file(url, language) {
   const shown = picture(url);
   shown.alt = language.text("file");

@@ -1,4 +1,4 @@
-"""What the landing page shows, read from the database in as few statements as there can be."""
+"""Reads what the landing page shows, in as few statements as possible."""
 
 import asyncio
 import json
@@ -16,23 +16,23 @@ from demo.systems import MODEL_QUEUES, QUEUES
 Row = dict[str, Any]
 
 NEWEST = 24
-# What it means when the database is gone.
+# The errors of an unavailable database.
 DATABASE_UNAVAILABLE = (OSError, asyncpg.PostgresError, asyncpg.InterfaceError)
-# Several open pages are shown the same look.
+# Pages that ask within this time get the same answer.
 _FRESH_SECONDS = 0.5
 
-# Of each queue its newest jobs, its counts, what stops it, and how many have ended in the last day.
+# For each queue: its newest jobs, counts, what stops it, and how many finished in the last day.
 _NOW = """
-with told as materialized (select penstock.read_overview(24) as it)
+with overview as materialized (select penstock.read_overview(24) as it)
 select q ->> 'name' as queue, q -> 'jobs' as jobs, q ->> 'waiting_for' as waiting_for,
   coalesce(t.it #> array['ended', 'queues', q ->> 'id'], '{}') as ended,
   (select jsonb_agg(j) from penstock.list_jobs(p_queue => q ->> 'name', p_limit => $2) j) as newest
-from told t cross join lateral jsonb_array_elements(t.it -> 'queues') q
+from overview t cross join lateral jsonb_array_elements(t.it -> 'queues') q
 where q ->> 'name' = any ($1)
 """
-# A start that is not over has the number it had when its worker died. What was not started again
-# may have ended all the same: it was lost too often, or cancelled.
-_ORPHANS = """
+# A job without a later attempt still has the number of the lost one. It may have finished without
+# another attempt: it was lost too often, or cancelled.
+_LOST_JOBS = """
 select count(*) filter (where j ->> 'finished_at' is null) as waiting,
   count(*) filter (where j ->> 'finished_at' is not null) as ended
 from unnest($1::uuid[], $2::integer[]) o (id, attempt)
@@ -53,29 +53,29 @@ where (j ->> 'finished_at')::timestamptz >= $2
 
 
 @dataclass(frozen=True, slots=True)
-class Orphan:
-    """A job whose worker has died, and the number of the start that died with it."""
+class LostJob:
+    """A job whose worker has died, and the number of the lost attempt."""
 
     id: UUID
     attempt: int
 
 
-class Looks:
+class Readings:
     def __init__(self, pool: asyncpg.Pool) -> None:
         self._pool = pool
-        self._looking = asyncio.Lock()
+        self._reading = asyncio.Lock()
         self._page_scan_limit = -math.inf
         self._seen: dict[str, Row] = {}
 
     async def now(self) -> dict[str, Row]:
-        """By queue; not older than half a second."""
-        async with self._looking:
+        """The figures by queue, not older than half a second."""
+        async with self._reading:
             if time.monotonic() - self._page_scan_limit > _FRESH_SECONDS:
                 self._page_scan_limit = time.monotonic()
-                self._seen = await self._look()
+                self._seen = await self._read()
             return self._seen
 
-    async def _look(self) -> dict[str, Row]:
+    async def _read(self) -> dict[str, Row]:
         rows = await self._pool.fetch(_NOW, QUEUES, NEWEST)
         return {
             row["queue"]: {
@@ -90,22 +90,22 @@ class Looks:
         found: datetime = await self._pool.fetchval("select penstock.clock()")
         return found
 
-    async def running(self) -> list[Orphan]:
+    async def running(self) -> list[LostJob]:
         rows = await self._pool.fetch(
             "select (j ->> 'id')::uuid as id, (j ->> 'attempt')::integer as attempt"
             " from penstock.list_jobs(p_status => 'running', p_limit => 1000) j"
         )
-        return [Orphan(row["id"], row["attempt"]) for row in rows]
+        return [LostJob(row["id"], row["attempt"]) for row in rows]
 
-    async def without_start(self, orphans: list[Orphan]) -> tuple[int, int]:
-        """How many of them had no other start: those that wait for it, and those that ended."""
+    async def without_attempt(self, lost_jobs: list[LostJob]) -> tuple[int, int]:
+        """Count the jobs without another attempt: those that wait for it, and finished ones."""
         [row] = await self._pool.fetch(
-            _ORPHANS, [one.id for one in orphans], [one.attempt for one in orphans]
+            _LOST_JOBS, [one.id for one in lost_jobs], [one.attempt for one in lost_jobs]
         )
         return row["waiting"], row["ended"]
 
     async def has_worker(self, pid: int) -> bool:
-        """Whether the worker with this process stands by."""
+        """Whether the worker of this process is alive."""
         found: bool = await self._pool.fetchval(
             "select exists (select from penstock.worker_health"
             " where alive and worker_id like '%-' || $1::text)",
@@ -114,7 +114,7 @@ class Looks:
         return found
 
     async def waiting(self, *queues: str) -> int:
-        """What waits in these queues; without any, in all that need the model."""
+        """Count waiting jobs in these queues; without any, in all that need the model."""
         found: int = await self._pool.fetchval(
             "select coalesce(sum(queued + scheduled), 0)::integer from penstock.queue_stats"
             " where queue = any ($1)",
@@ -123,7 +123,7 @@ class Looks:
         return found
 
     async def started_since(self, moment: datetime) -> datetime | None:
-        """When the first job that needs the model began after this."""
+        """Return when the first job that needs the model started after this moment."""
         found: datetime | None = await self._pool.fetchval(_STARTED_SINCE, MODEL_QUEUES, moment)
         return found
 
