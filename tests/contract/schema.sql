@@ -514,9 +514,6 @@ CREATE FUNCTION penstock._fair_floor(p_queue integer) RETURNS bigint
 CREATE FUNCTION penstock._fair_step(p_weight integer) RETURNS bigint
     LANGUAGE sql IMMUTABLE PARALLEL SAFE;
 
-CREATE FUNCTION penstock._faults(p_jobs penstock.new_job[], p_now timestamp with time zone, p_own boolean) RETURNS TABLE(ordinal bigint, fault text)
-    LANGUAGE sql STABLE;
-
 CREATE FUNCTION penstock._final_error(p_final penstock.job_status, p_outcome text, p_error jsonb) RETURNS jsonb
     LANGUAGE sql IMMUTABLE PARALLEL SAFE;
 
@@ -670,6 +667,9 @@ CREATE TABLE penstock.setting (
 
 CREATE FUNCTION penstock._job_fault(p_job penstock.new_job, p_kind penstock.kind, p_now timestamp with time zone, p_setting penstock.setting, p_own boolean) RETURNS text
     LANGUAGE sql STABLE PARALLEL SAFE;
+
+CREATE FUNCTION penstock._job_faults(p_jobs penstock.new_job[], p_now timestamp with time zone, p_own boolean) RETURNS TABLE(ordinal bigint, fault text)
+    LANGUAGE sql STABLE;
 
 CREATE TABLE penstock.finished (
     id uuid NOT NULL,
@@ -954,7 +954,7 @@ CREATE FUNCTION penstock._price_fault(p_price jsonb, p_payload jsonb, OUT field 
 CREATE FUNCTION penstock._price_of(p_price jsonb, p_payload jsonb) RETURNS bigint
     LANGUAGE sql IMMUTABLE PARALLEL SAFE;
 
-CREATE FUNCTION penstock._prints_for_ever(p_value jsonb) RETURNS boolean
+CREATE FUNCTION penstock._prints_too_long(p_value jsonb) RETURNS boolean
     LANGUAGE sql STABLE PARALLEL SAFE;
 
 CREATE FUNCTION penstock._probe_wait(p_effect text, p_tries integer, p_retry_after interval, p_shared boolean DEFAULT true) RETURNS interval
@@ -1040,19 +1040,19 @@ CREATE FUNCTION penstock._refuse(p_status integer, p_code text, p_message text, 
     LANGUAGE plpgsql
     SET search_path TO 'pg_catalog', 'pg_temp';
 
-CREATE FUNCTION penstock._refuse_endless(p_payload jsonb) RETURNS void
-    LANGUAGE plpgsql STABLE
-    SET search_path TO 'pg_catalog', 'pg_temp';
-
-CREATE FUNCTION penstock._refuse_faults(p_jobs penstock.new_job[], p_now timestamp with time zone, p_own boolean) RETURNS void
-    LANGUAGE plpgsql
-    SET search_path TO 'pg_catalog', 'pg_temp';
-
 CREATE FUNCTION penstock._refuse_foreign_batch(p_id uuid, p_account text) RETURNS void
     LANGUAGE plpgsql STABLE
     SET search_path TO 'pg_catalog', 'pg_temp';
 
 CREATE FUNCTION penstock._refuse_foreign_job(p_id uuid, p_account text, p_topic text, p_only uuid) RETURNS void
+    LANGUAGE plpgsql STABLE
+    SET search_path TO 'pg_catalog', 'pg_temp';
+
+CREATE FUNCTION penstock._refuse_job_faults(p_jobs penstock.new_job[], p_now timestamp with time zone, p_own boolean) RETURNS void
+    LANGUAGE plpgsql
+    SET search_path TO 'pg_catalog', 'pg_temp';
+
+CREATE FUNCTION penstock._refuse_long_numbers(p_payload jsonb) RETURNS void
     LANGUAGE plpgsql STABLE
     SET search_path TO 'pg_catalog', 'pg_temp';
 
@@ -1213,7 +1213,7 @@ CREATE FUNCTION penstock._stopped_by(p_queue integer, p_now timestamp with time 
     LANGUAGE sql STABLE
     SET search_path TO 'pg_catalog', 'pg_temp';
 
-CREATE FUNCTION penstock._submit_jobs(p_jobs penstock.new_job[], p_batched boolean, p_one_request boolean DEFAULT false, p_own boolean DEFAULT false, p_retry_of uuid DEFAULT NULL::uuid, p_anew boolean DEFAULT true) RETURNS TABLE(ordinal bigint, id uuid, status penstock.job_status, deduplicated boolean, balance bigint, batch uuid)
+CREATE FUNCTION penstock._submit_jobs(p_jobs penstock.new_job[], p_batched boolean, p_one_request boolean DEFAULT false, p_own boolean DEFAULT false, p_retry_of uuid DEFAULT NULL::uuid, p_is_new boolean DEFAULT true) RETURNS TABLE(ordinal bigint, id uuid, status penstock.job_status, deduplicated boolean, balance bigint, batch uuid)
     LANGUAGE plpgsql
     SET search_path TO 'pg_catalog', 'pg_temp'
     SET work_mem TO '64MB'
@@ -1221,7 +1221,7 @@ CREATE FUNCTION penstock._submit_jobs(p_jobs penstock.new_job[], p_batched boole
     SET enable_seqscan TO 'off'
     SET jit TO 'off';
 
-CREATE FUNCTION penstock._submit_plain(p_job penstock.new_job, p_position boolean, OUT id uuid, OUT status penstock.job_status, OUT place bigint, OUT eta_seconds double precision, OUT waiting_for text, OUT is_known boolean) RETURNS record
+CREATE FUNCTION penstock._submit_plain(p_job penstock.new_job, p_position boolean, OUT id uuid, OUT status penstock.job_status, OUT queue_position bigint, OUT eta_seconds double precision, OUT waiting_for text, OUT is_known boolean) RETURNS record
     LANGUAGE plpgsql
     SET search_path TO 'pg_catalog', 'pg_temp'
     SET plan_cache_mode TO 'force_generic_plan';
@@ -1289,7 +1289,7 @@ CREATE FUNCTION penstock._waiting(p_job penstock.job, p_most integer, OUT place 
     SET enable_mergejoin TO 'off'
     SET jit TO 'off';
 
-CREATE FUNCTION penstock._waiting_at_submit(p_job uuid, OUT place bigint, OUT eta_seconds double precision, OUT waiting_for text) RETURNS record
+CREATE FUNCTION penstock._waiting_at_submit(p_job uuid, OUT queue_position bigint, OUT eta_seconds double precision, OUT waiting_for text) RETURNS record
     LANGUAGE plpgsql STABLE
     SET search_path TO 'pg_catalog', 'pg_temp'
     SET enable_seqscan TO 'off'
@@ -1539,12 +1539,6 @@ CREATE FUNCTION penstock.find_dead_keys(p_ids text[]) RETURNS SETOF text
     LANGUAGE sql STABLE SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'pg_temp';
 
-CREATE FUNCTION penstock.find_ended_grants(p_sessions text[], p_accounts text[], p_issued timestamp with time zone[]) RETURNS SETOF bigint
-    LANGUAGE sql STABLE SECURITY DEFINER
-    SET search_path TO 'pg_catalog', 'pg_temp'
-    SET enable_seqscan TO 'off'
-    SET jit TO 'off';
-
 CREATE FUNCTION penstock.find_key(p_id text) RETURNS TABLE(id text, kind text, account text, secret_hash bytea, expires_at timestamp with time zone, revoked_at timestamp with time zone, is_over boolean, holder text)
     LANGUAGE sql STABLE SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'pg_temp';
@@ -1556,6 +1550,12 @@ CREATE FUNCTION penstock.find_recently_finished(p_topics text[], p_accounts text
     SET enable_seqscan TO 'off'
     SET enable_hashjoin TO 'off'
     SET enable_mergejoin TO 'off'
+    SET jit TO 'off';
+
+CREATE FUNCTION penstock.find_revoked_grants(p_sessions text[], p_accounts text[], p_issued timestamp with time zone[]) RETURNS SETOF bigint
+    LANGUAGE sql STABLE SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    SET enable_seqscan TO 'off'
     SET jit TO 'off';
 
 CREATE FUNCTION penstock.find_upload(p_upload uuid, p_account text DEFAULT NULL::text) RETURNS TABLE(id uuid, account text, content_type text, size bigint, sha256 bytea)
@@ -1892,7 +1892,7 @@ CREATE FUNCTION penstock.read_steps(p_job uuid) RETURNS TABLE(name text, result 
     LANGUAGE sql STABLE SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'pg_temp';
 
-CREATE FUNCTION penstock.read_submitted(p_job uuid, OUT place bigint, OUT eta_seconds double precision) RETURNS record
+CREATE FUNCTION penstock.read_submitted(p_job uuid, OUT queue_position bigint, OUT eta_seconds double precision) RETURNS record
     LANGUAGE plpgsql STABLE SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'pg_temp'
     SET plan_cache_mode TO 'force_generic_plan'
@@ -2022,17 +2022,17 @@ CREATE FUNCTION penstock.submit_jobs(jobs jsonb) RETURNS SETOF jsonb
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'pg_temp';
 
-CREATE FUNCTION penstock.submit_many(p_kinds text[], p_payloads jsonb[], p_accounts text[] DEFAULT NULL::text[], p_dedupe_keys text[] DEFAULT NULL::text[], p_topics text[] DEFAULT NULL::text[], p_priorities integer[] DEFAULT NULL::integer[], p_run_ats timestamp with time zone[] DEFAULT NULL::timestamp with time zone[], p_delays interval[] DEFAULT NULL::interval[], p_max_attempts integer[] DEFAULT NULL::integer[], p_timeouts interval[] DEFAULT NULL::interval[], p_expires interval[] DEFAULT NULL::interval[], p_metadata jsonb[] DEFAULT NULL::jsonb[], p_prices bigint[] DEFAULT NULL::bigint[], p_batched boolean DEFAULT false, p_one_request boolean DEFAULT false, p_retry_of uuid DEFAULT NULL::uuid, p_anew boolean DEFAULT true, p_webhook_urls text[] DEFAULT NULL::text[], p_own boolean DEFAULT false) RETURNS TABLE(ordinal bigint, id uuid, status penstock.job_status, deduplicated boolean, balance bigint, batch uuid)
+CREATE FUNCTION penstock.submit_many(p_kinds text[], p_payloads jsonb[], p_accounts text[] DEFAULT NULL::text[], p_dedupe_keys text[] DEFAULT NULL::text[], p_topics text[] DEFAULT NULL::text[], p_priorities integer[] DEFAULT NULL::integer[], p_run_ats timestamp with time zone[] DEFAULT NULL::timestamp with time zone[], p_delays interval[] DEFAULT NULL::interval[], p_max_attempts integer[] DEFAULT NULL::integer[], p_timeouts interval[] DEFAULT NULL::interval[], p_expires interval[] DEFAULT NULL::interval[], p_metadata jsonb[] DEFAULT NULL::jsonb[], p_prices bigint[] DEFAULT NULL::bigint[], p_batched boolean DEFAULT false, p_one_request boolean DEFAULT false, p_retry_of uuid DEFAULT NULL::uuid, p_is_new boolean DEFAULT true, p_webhook_urls text[] DEFAULT NULL::text[], p_own boolean DEFAULT false) RETURNS TABLE(ordinal bigint, id uuid, status penstock.job_status, deduplicated boolean, balance bigint, batch uuid)
     LANGUAGE sql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'pg_temp';
 
-CREATE FUNCTION penstock.submit_one(p_kind text, p_payload jsonb, p_account text DEFAULT NULL::text, p_dedupe_key text DEFAULT NULL::text, p_topic text DEFAULT NULL::text, p_priority integer DEFAULT NULL::integer, p_run_at timestamp with time zone DEFAULT NULL::timestamp with time zone, p_delay interval DEFAULT NULL::interval, p_max_attempts integer DEFAULT NULL::integer, p_timeout interval DEFAULT NULL::interval, p_expires interval DEFAULT NULL::interval, p_metadata jsonb DEFAULT NULL::jsonb, p_key text DEFAULT NULL::text, p_scope text DEFAULT ''::text, p_wake text DEFAULT NULL::text, p_price bigint DEFAULT NULL::bigint, p_webhook_url text DEFAULT NULL::text, p_own boolean DEFAULT false, p_position boolean DEFAULT true) RETURNS TABLE(id uuid, status penstock.job_status, deduplicated boolean, replayed boolean, place bigint, eta_seconds double precision, waiting_for text, balance bigint, batch uuid, ids uuid[])
+CREATE FUNCTION penstock.submit_one(p_kind text, p_payload jsonb, p_account text DEFAULT NULL::text, p_dedupe_key text DEFAULT NULL::text, p_topic text DEFAULT NULL::text, p_priority integer DEFAULT NULL::integer, p_run_at timestamp with time zone DEFAULT NULL::timestamp with time zone, p_delay interval DEFAULT NULL::interval, p_max_attempts integer DEFAULT NULL::integer, p_timeout interval DEFAULT NULL::interval, p_expires interval DEFAULT NULL::interval, p_metadata jsonb DEFAULT NULL::jsonb, p_key text DEFAULT NULL::text, p_scope text DEFAULT ''::text, p_wake text DEFAULT NULL::text, p_price bigint DEFAULT NULL::bigint, p_webhook_url text DEFAULT NULL::text, p_own boolean DEFAULT false, p_position boolean DEFAULT true) RETURNS TABLE(id uuid, status penstock.job_status, deduplicated boolean, replayed boolean, queue_position bigint, eta_seconds double precision, waiting_for text, balance bigint, batch uuid, ids uuid[])
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'pg_temp'
     SET enable_seqscan TO 'off'
     SET jit TO 'off';
 
-CREATE PROCEDURE penstock.submit_waking(IN p_kind text, IN p_payload jsonb, IN p_account text, IN p_dedupe_key text, IN p_topic text, IN p_priority integer, IN p_run_at timestamp with time zone, IN p_delay interval, IN p_max_attempts integer, IN p_timeout interval, IN p_expires interval, IN p_metadata jsonb, IN p_key text, IN p_scope text, IN p_wake text, IN p_price bigint, IN p_webhook_url text, INOUT id uuid, INOUT status text, INOUT deduplicated boolean, INOUT replayed boolean, INOUT place bigint, INOUT eta_seconds double precision, INOUT balance bigint, INOUT batch uuid, INOUT ids text[])
+CREATE PROCEDURE penstock.submit_waking(IN p_kind text, IN p_payload jsonb, IN p_account text, IN p_dedupe_key text, IN p_topic text, IN p_priority integer, IN p_run_at timestamp with time zone, IN p_delay interval, IN p_max_attempts integer, IN p_timeout interval, IN p_expires interval, IN p_metadata jsonb, IN p_key text, IN p_scope text, IN p_wake text, IN p_price bigint, IN p_webhook_url text, INOUT id uuid, INOUT status text, INOUT deduplicated boolean, INOUT replayed boolean, INOUT queue_position bigint, INOUT eta_seconds double precision, INOUT balance bigint, INOUT batch uuid, INOUT ids text[])
     LANGUAGE plpgsql;
 
 CREATE FUNCTION penstock.sweep_uploads(p_most integer DEFAULT 500) RETURNS integer
@@ -2177,7 +2177,7 @@ CREATE TABLE penstock.chunk_rest (
     data jsonb CONSTRAINT chunk_data_not_null NOT NULL
 );
 
-CREATE TABLE penstock.ended_session (
+CREATE TABLE penstock.closed_session (
     id text NOT NULL,
     expires_at timestamp with time zone NOT NULL
 );
@@ -2626,11 +2626,11 @@ ALTER TABLE ONLY penstock.chunk_rest
 ALTER TABLE ONLY penstock.circuit
     ADD CONSTRAINT circuit_pkey PRIMARY KEY (queue_id);
 
+ALTER TABLE ONLY penstock.closed_session
+    ADD CONSTRAINT closed_session_pkey PRIMARY KEY (id);
+
 ALTER TABLE ONLY penstock.delivery
     ADD CONSTRAINT delivery_pkey PRIMARY KEY (id);
-
-ALTER TABLE ONLY penstock.ended_session
-    ADD CONSTRAINT ended_session_pkey PRIMARY KEY (id);
 
 ALTER TABLE ONLY penstock.erasure
     ADD CONSTRAINT erasure_pkey PRIMARY KEY (id);
@@ -2738,13 +2738,15 @@ CREATE UNIQUE INDEX alert_raised_idx ON penstock.alert USING btree (queue_id) WH
 
 CREATE INDEX api_key_account_idx ON penstock.api_key USING btree (account_id) WHERE (account_id IS NOT NULL);
 
-CREATE INDEX attempt_ended_idx ON ONLY penstock.attempt USING brin (ended_at) WITH (pages_per_range='16', autosummarize='on');
+CREATE INDEX attempt_settled_idx ON ONLY penstock.attempt USING brin (ended_at) WITH (pages_per_range='16', autosummarize='on');
 
 CREATE INDEX attempt_rest_ended_at_idx ON penstock.attempt_rest USING brin (ended_at) WITH (pages_per_range='16', autosummarize='on');
 
 CREATE INDEX blocked_loop_began_idx ON penstock.blocked_loop USING btree (began_at);
 
 CREATE INDEX blocked_loop_open_idx ON penstock.blocked_loop USING btree (worker_id) WHERE (ended_at IS NULL);
+
+CREATE INDEX closed_session_expires_idx ON penstock.closed_session USING btree (expires_at);
 
 CREATE INDEX delivery_account_idx ON penstock.delivery USING btree (account_id, id);
 
@@ -2760,17 +2762,15 @@ CREATE INDEX delivery_open_idx ON penstock.delivery USING btree (id) WHERE (deli
 
 CREATE INDEX delivery_sending_idx ON penstock.delivery USING btree (host) WHERE (sending_until IS NOT NULL);
 
-CREATE INDEX ended_session_expires_idx ON penstock.ended_session USING btree (expires_at);
-
 CREATE INDEX erasure_at_idx ON penstock.erasure USING btree (at);
 
 CREATE INDEX finished_account_idx ON ONLY penstock.finished USING btree (account_id, id) WHERE (account_id <> 0);
 
 CREATE INDEX finished_batch_idx ON ONLY penstock.finished USING btree (batch_id, id) WHERE (batch_id IS NOT NULL);
 
-CREATE INDEX finished_ended_idx ON ONLY penstock.finished USING brin (finished_at) WITH (pages_per_range='16', autosummarize='on');
-
 CREATE INDEX finished_failed_idx ON ONLY penstock.finished USING btree (finished_at) WHERE (status = 'failed'::penstock.job_status);
+
+CREATE INDEX finished_time_idx ON ONLY penstock.finished USING brin (finished_at) WITH (pages_per_range='16', autosummarize='on');
 
 CREATE INDEX finished_topic_idx ON ONLY penstock.finished USING btree (topic, id) WHERE (topic IS NOT NULL);
 
@@ -2828,7 +2828,7 @@ CREATE INDEX upload_created_idx ON penstock.upload USING btree (created_at);
 
 CREATE INDEX worker_uncleared_idx ON penstock.worker USING btree (id) WHERE (cleared_at IS NULL);
 
-ALTER INDEX penstock.attempt_ended_idx ATTACH PARTITION penstock.attempt_rest_ended_at_idx;
+ALTER INDEX penstock.attempt_settled_idx ATTACH PARTITION penstock.attempt_rest_ended_at_idx;
 
 ALTER INDEX penstock.attempt_pkey ATTACH PARTITION penstock.attempt_rest_pkey;
 
