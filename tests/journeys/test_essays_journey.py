@@ -87,4 +87,4 @@ async def _is_stopped_and_begun_again(windows: Windows, page: Page) -> None:
     first = page.url
     await page.get_by_role("button", name="Analyze").click()
     await expect(page).not_to_have_url(first)
-    await expect(job).to_contain_text("Waiting")
+    await expect(job).to_contain_text("Queued")

@@ -145,9 +145,9 @@ async def _asked(page: Page, stage: "Stage", number: int) -> None:
 
 # By the version of the job, and by the end of the submission.
 SENTENCES: dict[int | str, list[str]] = {
-    1: ["Waiting", "#3 in queue", "starts in about 3 minutes"],
-    2: ["Working on it", "Scoring the essay", "1 of 2"],
-    3: ["Trying again at", "The model cannot be reached. You need not do anything."],
+    1: ["Queued", "#3 in queue", "starts in about 3 minutes"],
+    2: ["Running", "Scoring the essay", "1 of 2"],
+    3: ["Trying again at", "The model cannot be reached. You do not need to do anything."],
     4: [],
     "done": ["Your essay has been analyzed.", "6.5", "Task response", "Say <b>more</b>."],
     "failed": ["The model refused this essay (422). You can press Analyze again."],
@@ -155,7 +155,7 @@ SENTENCES: dict[int | str, list[str]] = {
 
 
 # What the list of essays says at the same time.
-LISTED = {1: "Waiting", 2: "Being analyzed", 3: "Waiting"}
+LISTED = {1: "Queued", 2: "Being analyzed", 3: "Queued"}
 
 
 async def test_a_server_that_is_gone_for_a_moment_is_asked_again(

@@ -5,7 +5,7 @@ const AGAIN_MS = 2000;
 const LARGEST_IMAGE = 5 * 1024 * 1024;
 const ENDED = new Set(["done", "failed"]);
 const STATES = {
-  pending: () => "Waiting",
+  pending: () => "Queued",
   processing: () => "Being analyzed",
   done: ({ analysis_result: result }) => `Band ${result.band.toFixed(1)}`,
   failed: () => "Failed",
@@ -334,7 +334,7 @@ function why(error) {
   return error?.message ?? "It did not work.";
 }
 job.texts = {
-  backoff_note: () => `${why(job.job.error)} You need not do anything.`,
+  backoff_note: () => `${why(job.job.error)} You do not need to do anything.`,
 };
 job.render = () => {}; // the result is ours to show
 job.renew = async () => {

@@ -10,7 +10,7 @@ const UNAUTHORIZED = 401;
 const AWAY = "The scanner cannot be reached at the moment; this page keeps asking.";
 const CLASSES = { stalled: "no news for too long", worker_lost: "its worker died", timeout: "over its time" };
 const OUTCOMES = {
-  succeeded: "scanned to the end", failed: "given up", cancelled: "stopped", released: "given back",
+  succeeded: "scanned to the end", failed: "given up", cancelled: "stopped", released: "released",
   snoozed: "put off until no other scan runs", retried: "failed, to be tried again",
   stuck: "broken off", lost: "broken off, its worker died", timed_out: "broken off, over its time",
 };

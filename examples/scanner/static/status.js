@@ -13,7 +13,7 @@ const ENDED = new Set(["PUBLISHED", "REJECTED"]);
 const AWAY = "The scanner cannot be reached at the moment. Your submission is safe; this page keeps asking.";
 const CLASSES = { stalled: "no news for too long", worker_lost: "its worker died", timeout: "over its time" };
 const OUTCOMES = {
-  succeeded: "scanned to the end", cancelled: "stopped", released: "given back",
+  succeeded: "scanned to the end", cancelled: "stopped", released: "released",
   // A scan whose worker died runs alone the next time, so that it takes no other scan with it.
   snoozed: "put off until no other scan runs beside it",
 };
