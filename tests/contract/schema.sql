@@ -1521,7 +1521,7 @@ CREATE FUNCTION penstock.find_accounts(p_prefix text, p_limit integer DEFAULT 10
     LANGUAGE plpgsql STABLE SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'pg_temp';
 
-CREATE FUNCTION penstock.find_by_outcome(p_end text, p_limit integer DEFAULT 10) RETURNS SETOF jsonb
+CREATE FUNCTION penstock.find_by_id_end(p_end text, p_limit integer DEFAULT 10) RETURNS SETOF jsonb
     LANGUAGE plpgsql STABLE SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'pg_temp'
     SET plan_cache_mode TO 'force_custom_plan'

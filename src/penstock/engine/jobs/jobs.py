@@ -27,8 +27,7 @@ from penstock.engine.states import STATUSES, JobStatus
 from penstock.errors import Invalid, Misconfigured
 
 _INT_MAX = 2**31 - 1
-
-# The options of a job: first those that submit_one and submit_many take in this order.
+# The options of a job. submit_one and submit_many take the first ones in this order.
 _FIRST = {
     "account": "text",
     "dedupe_key": "text",

@@ -192,7 +192,7 @@ class JobRows(Statements):
     async def by_end(self, end: str) -> list[JobInfo]:
         """The short form of at most ten jobs whose ids end so, among the newest 200,000."""
         return await self._rows(
-            JobInfo.from_json, "select job from penstock.find_by_outcome($1) job", end
+            JobInfo.from_json, "select job from penstock.find_by_id_end($1) job", end
         )
 
     async def of_batch(self, batch: UUID, *, limit: int = 50, after: UUID | None = None) -> RowPage:

@@ -55,7 +55,7 @@ as $$ select r from penstock._job_rows(p_ids) r $$;
 -- Jobs whose ids end with p_end, newest first, at most p_limit: people see the end of an id,
 -- because the beginnings are alike. Reads at most _page_scan_limit() live and as many finished
 -- jobs.
-create or replace function penstock.find_by_outcome(p_end text, p_limit integer default 10)
+create or replace function penstock.find_by_id_end(p_end text, p_limit integer default 10)
 returns setof jsonb
 language plpgsql stable security definer set search_path = pg_catalog, pg_temp
   set plan_cache_mode = force_custom_plan set enable_sort = off set enable_bitmapscan = off
