@@ -72,7 +72,7 @@ STATES: dict[str, tuple[dict[str, Any], dict[str, str]]] = {
     ),
     "dispatched": (
         running(status="awaiting", waiting_for="callback"),
-        {"status": "Handed over; waiting for the answer"},
+        {"status": "Waiting for the result of another service"},
     ),
     "cancelling": (
         running(cancel_requested=True),
