@@ -1279,7 +1279,7 @@ CREATE FUNCTION penstock._usage_json(p_job uuid) RETURNS jsonb
     SET search_path TO 'pg_catalog', 'pg_temp'
     SET plan_cache_mode TO 'force_generic_plan';
 
-CREATE FUNCTION penstock._waiting(p_job penstock.job, p_most integer, OUT place bigint, OUT eta_seconds double precision, OUT waiting_for text) RETURNS record
+CREATE FUNCTION penstock._waiting(p_job penstock.job, p_most integer, OUT queue_position bigint, OUT eta_seconds double precision, OUT waiting_for text) RETURNS record
     LANGUAGE plpgsql STABLE
     SET search_path TO 'pg_catalog', 'pg_temp'
     SET plan_cache_mode TO 'force_generic_plan'
@@ -1298,7 +1298,7 @@ CREATE FUNCTION penstock._waiting_at_submit(p_job uuid, OUT queue_position bigin
 CREATE FUNCTION penstock._waiting_for(p_stop text, p_queue penstock.queue, p_gate penstock.gate, p_running integer, p_limit integer, p_ahead bigint, p_now timestamp with time zone) RETURNS text
     LANGUAGE sql STABLE;
 
-CREATE FUNCTION penstock._waiting_if_simple(p_job uuid, p_now timestamp with time zone, OUT simple boolean, OUT place bigint, OUT eta_seconds double precision, OUT waiting_for text) RETURNS record
+CREATE FUNCTION penstock._waiting_if_simple(p_job uuid, p_now timestamp with time zone, OUT simple boolean, OUT queue_position bigint, OUT eta_seconds double precision, OUT waiting_for text) RETURNS record
     LANGUAGE plpgsql STABLE
     SET search_path TO 'pg_catalog', 'pg_temp'
     SET plan_cache_mode TO 'force_generic_plan'
@@ -1740,7 +1740,7 @@ CREATE FUNCTION penstock.poll_jobs(p_ids uuid[], p_versions integer[]) RETURNS T
     SET enable_mergejoin TO 'off'
     SET jit TO 'off';
 
-CREATE FUNCTION penstock.poll_scopes(p_topics text[], p_accounts text[], p_prints bigint[], p_margin interval, p_most integer) RETURNS TABLE(n bigint, print bigint, ids uuid[], versions integer[], ended uuid[])
+CREATE FUNCTION penstock.poll_scopes(p_topics text[], p_accounts text[], p_prints bigint[], p_margin interval, p_most integer) RETURNS TABLE(n bigint, print bigint, ids uuid[], versions integer[], finished uuid[])
     LANGUAGE plpgsql STABLE SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'pg_temp'
     SET plan_cache_mode TO 'force_generic_plan'
@@ -1935,7 +1935,7 @@ CREATE FUNCTION penstock.replay_delivery(p_id uuid, p_account text DEFAULT NULL:
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'pg_temp';
 
-CREATE FUNCTION penstock.report_blocked_loop(p_worker bigint, p_number integer, p_seconds double precision, p_over boolean, p_job uuid DEFAULT NULL::uuid, p_attempt integer DEFAULT NULL::integer, p_kind text DEFAULT NULL::text, p_place text DEFAULT NULL::text) RETURNS TABLE(job_id uuid, attempt integer)
+CREATE FUNCTION penstock.report_blocked_loop(p_worker bigint, p_number integer, p_seconds double precision, p_over boolean, p_job uuid DEFAULT NULL::uuid, p_attempt integer DEFAULT NULL::integer, p_kind text DEFAULT NULL::text, p_location text DEFAULT NULL::text) RETURNS TABLE(job_id uuid, attempt integer)
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'pg_temp'
     SET enable_seqscan TO 'off'
@@ -2151,9 +2151,9 @@ CREATE TABLE penstock.blocked_loop (
     job_id uuid,
     attempt integer,
     kind text,
-    place text,
+    location text,
     CONSTRAINT job_has_attempt CHECK (((job_id IS NULL) = (attempt IS NULL))),
-    CONSTRAINT place_is_short CHECK ((length(place) <= 500))
+    CONSTRAINT location_is_short CHECK ((length(location) <= 500))
 );
 
 CREATE TABLE penstock.blocked_loop_total (

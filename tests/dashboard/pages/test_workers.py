@@ -98,7 +98,7 @@ async def test_a_loop_that_no_job_blocks_is_reported_while_it_is_blocked(
     worker = await scene.worker("gpu-1")
     for over in (False, True):
         await conn.execute(
-            "select penstock.report_blocked_loop($1, 1, 9, $2, p_place => 'marks.py:3')",
+            "select penstock.report_blocked_loop($1, 1, 9, $2, p_location => 'marks.py:3')",
             worker,
             over,
         )

@@ -39,7 +39,7 @@ def unharmed(others: list[Any]) -> None:
 
 async def named(crew: Crew) -> list[Any]:
     return await crew.conn.fetch(
-        "select kind, place, seconds, ended_at from penstock.blocked_loop where job_id is not null"
+        "select kind, location, seconds, ended_at from penstock.blocked_loop where job_id is not null"
     )
 
 
@@ -75,7 +75,7 @@ async def test_forty_bystanders_of_a_blocking_handler(crew: Crew) -> None:
     alone_after_its_first(crew, blocker)
     locations = await named(crew)
     assert {row["kind"] for row in locations} == {"block"}
-    assert all(BLOCKS_AT in row["place"] for row in locations)
+    assert all(BLOCKS_AT in row["location"] for row in locations)
     assert any(reported(process) for process in crew.started)
 
 

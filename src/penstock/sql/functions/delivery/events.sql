@@ -78,7 +78,7 @@ as $$ select 20000 $$;
 -- whether anything has changed since the last poll; that of an account covers its balance and plan.
 create or replace function penstock.poll_scopes(
   p_topics text[], p_accounts text[], p_prints bigint[], p_margin interval, p_most integer
-) returns table (n bigint, print bigint, ids uuid[], versions integer[], ended uuid[])
+) returns table (n bigint, print bigint, ids uuid[], versions integer[], finished uuid[])
 language plpgsql stable security definer set search_path = pg_catalog, pg_temp
   set plan_cache_mode = force_generic_plan set enable_seqscan = off set enable_hashjoin = off
   set enable_mergejoin = off set jit = off

@@ -24,7 +24,7 @@ $$;
 create or replace function penstock.report_blocked_loop(
   p_worker bigint, p_number integer, p_seconds double precision, p_over boolean,
   p_job uuid default null, p_attempt integer default null, p_kind text default null,
-  p_place text default null
+  p_location text default null
 ) returns table (job_id uuid, attempt integer)
 language plpgsql security definer set search_path = pg_catalog, pg_temp
   set enable_seqscan = off set jit = off
@@ -35,13 +35,13 @@ declare
   v_began timestamptz;
 begin
   insert into penstock.blocked_loop as b (worker_id, number, began_at, seconds, reported_at,
-    ended_at, job_id, attempt, kind, place)
+    ended_at, job_id, attempt, kind, location)
   values (p_worker, p_number, v_now - make_interval(secs => p_seconds), p_seconds, v_now,
-    case when p_over then v_now end, p_job, p_attempt, p_kind, left(p_place, 500))
+    case when p_over then v_now end, p_job, p_attempt, p_kind, left(p_location, 500))
   on conflict (worker_id, number) do update set
     seconds = excluded.seconds, reported_at = excluded.reported_at, ended_at = excluded.ended_at,
     job_id = excluded.job_id, attempt = excluded.attempt, kind = excluded.kind,
-    place = excluded.place
+    location = excluded.location
   where b.ended_at is null -- guard: once
   returning b.began_at into v_began;
   if found and p_over then
@@ -102,7 +102,7 @@ as $$
     'seconds', case when n.worker_id is not null
       then extract(epoch from penstock.clock() - b.began_at) else b.seconds end,
     'now', n.worker_id is not null, 'job', b.job_id, 'attempt', b.attempt, 'kind', b.kind,
-    'place', b.place)
+    'place', b.location)
   from penstock.blocked_loop b left join penstock.worker w on w.id = b.worker_id
   left join penstock._blocked_loops(penstock.clock()) n
     on n.worker_id = b.worker_id and n.began_at = b.began_at and b.ended_at is null

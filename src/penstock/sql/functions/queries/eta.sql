@@ -91,7 +91,7 @@ $$;
 -- Position, ETA and reason of a live job; p_most: how many jobs may be counted.
 create or replace function penstock._waiting(
   p_job penstock.job, p_most integer,
-  out place bigint, out eta_seconds double precision, out waiting_for text
+  out queue_position bigint, out eta_seconds double precision, out waiting_for text
 )
 language plpgsql stable set search_path = pg_catalog, pg_temp
   set plan_cache_mode = force_generic_plan set enable_seqscan = off set enable_bitmapscan = off
@@ -134,7 +134,7 @@ begin
   v_ahead := penstock._jobs_ahead(p_job, v_kinds, (v_facts.queue).ordering, v_facts.laned, p_most,
     v_facts.typical, v_facts.mixed and v_facts.stop is null);
   if p_job.status = 'queued' or v_backs_off then
-    place := v_ahead.jobs + 1;
+    queue_position := v_ahead.jobs + 1;
   end if;
   -- A job that backs off during an outage waits for the end of the outage.
   waiting_for := case when p_job.run_at > v_now and v_backs_off
@@ -153,7 +153,8 @@ $$;
 -- of the time. `simple`: whether the values hold.
 create or replace function penstock._waiting_if_simple(
   p_job uuid, p_now timestamptz,
-  out simple boolean, out place bigint, out eta_seconds double precision, out waiting_for text
+  out simple boolean, out queue_position bigint, out eta_seconds double precision,
+  out waiting_for text
 )
 language plpgsql stable set search_path = pg_catalog, pg_temp
   set plan_cache_mode = force_generic_plan set enable_seqscan = off set jit = off
@@ -186,7 +187,7 @@ begin
     and case when v_facts.ahead <= v_most
     then v_facts.stop is not null or (v_facts.free and v_facts.ahead = 0)
     else v_facts.stop is not null and v_facts.uncounted end;
-  place := case when v_facts.ahead <= v_most then v_facts.ahead + 1 end;
+  queue_position := case when v_facts.ahead <= v_most then v_facts.ahead + 1 end;
   waiting_for := v_facts.stop;
   eta_seconds := case when v_facts.stop is null then 0 end;
 end

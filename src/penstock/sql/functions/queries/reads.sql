@@ -199,7 +199,8 @@ declare
   v_waiting record;
   v_json jsonb;
 begin
-  select null::bigint as place, null::double precision as eta_seconds, null::text as waiting_for
+  select null::bigint as queue_position, null::double precision as eta_seconds,
+    null::text as waiting_for
   into v_waiting;
   select * into v_job from penstock.job j where j.id = p_id;
   if not found then
@@ -225,7 +226,7 @@ begin
   -- As an expression and not in the query above, so that it is prepared only once in a transaction.
   v_json := penstock._job_json(v_job, v_finished, v_names.kind, v_names.queue, v_names.recovery,
     v_names.account, v_names.plan, v_names.charged, v_names.refunded, v_names.worker,
-    v_waiting.place, v_waiting.eta_seconds, v_waiting.waiting_for, p_attempts);
+    v_waiting.queue_position, v_waiting.eta_seconds, v_waiting.waiting_for, p_attempts);
   return case when p_attempts then v_json else v_json - 'attempts' end;
 end
 $$;

@@ -185,11 +185,12 @@ as $$
 declare
   v_simple boolean;
 begin
-  select w.simple, w.place, w.eta_seconds, w.waiting_for
+  select w.simple, w.queue_position, w.eta_seconds, w.waiting_for
   into v_simple, queue_position, eta_seconds, waiting_for
   from penstock._waiting_if_simple(p_job, penstock.clock()) w;
   if v_simple is not true then
-    select w.place, w.eta_seconds, w.waiting_for into queue_position, eta_seconds, waiting_for
+    select w.queue_position, w.eta_seconds, w.waiting_for
+    into queue_position, eta_seconds, waiting_for
     from penstock.job j cross join lateral penstock._waiting(j, penstock._counted_at_submit()) w
     where j.id = p_job;
   end if;

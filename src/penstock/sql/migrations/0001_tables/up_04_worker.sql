@@ -38,10 +38,10 @@ create table penstock.blocked_loop (
   job_id uuid,
   attempt integer,
   kind text,
-  place text,
+  location text,
   primary key (worker_id, number),
   constraint job_has_attempt check ((job_id is null) = (attempt is null)),
-  constraint place_is_short check (length(place) <= 500)
+  constraint location_is_short check (length(location) <= 500)
 );
 create index blocked_loop_began_idx on penstock.blocked_loop (began_at);
 create index blocked_loop_open_idx on penstock.blocked_loop (worker_id) where ended_at is null;
