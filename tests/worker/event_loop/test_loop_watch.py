@@ -108,7 +108,7 @@ async def test_the_job_whose_task_blocks_is_named(
         [row] = await blocked_loops(conn)
     assert (row["job_id"], row["attempt"], row["kind"]) == (job, 1, "blocks")
     line = block.__code__.co_firstlineno + 1
-    assert row["place"] == f"{__file__}:{line}"
+    assert row["location"] == f"{__file__}:{line}"
     [begun, over] = [one for one in caplog.records if "the event loop" in one.getMessage()]
     assert f"{__file__}:{line}" in begun.getMessage()
     assert vars(over)["job"] == job
