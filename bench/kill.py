@@ -2,7 +2,7 @@
 
 One worker process has 50 running jobs, another is idle. Measured is the time from just before
 `kill -9` of the first to the first line of the last handler that runs again. Each round is at
-another moment between two passes of upkeep. For comparison: when Postgres has ended the dead
+another moment between two passes of upkeep. For comparison: when Postgres has closed the dead
 worker's last session.
 """
 

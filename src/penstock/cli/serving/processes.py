@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 WATCHED = (".py", ".toml", ".env")
 _POLL_SECONDS = 0.05
-# The shortest time between two starts of a process that keeps exiting.
+# The shortest time before a process that keeps exiting is started again.
 _PAUSE_SECONDS = 1.0
 # After this time to leave, processes are killed. It suffices to finish or release their jobs.
 _LEAVE_SECONDS = 15.0

@@ -93,7 +93,7 @@ class Server:
             time.sleep(POLL_SECONDS if waited < 1 else 20 * POLL_SECONDS)
 
     def stop(self) -> None:
-        """Stop the server in an orderly way; return when it has ended."""
+        """Stop the server in an orderly way; return when it has exited."""
         pid = self._postmaster()
         # If Postgres 18 is asked to stop while it recovers from the crash of a backend, it waits
         # for ever for processes that it forgot to signal. So it is asked after the recovery. If
@@ -157,7 +157,7 @@ class Server:
         if inside is None:  # Unknown on this system: Postgres itself checks, and refuses.
             return True
         if not inside:
-            # Its lock files name a process that has ended. Postgres would believe them if another
+            # Its lock files name a process that no longer exists. Postgres would believe them if another
             # process has that id now, as happens when a container is restarted.
             for path in (self.data / "postmaster.pid", self.socket / f"{SOCKET_FILE}.lock"):
                 path.unlink(missing_ok=True)
@@ -241,7 +241,7 @@ def _alive(pid: int) -> bool:
     except PermissionError:
         pass  # The process exists.
     try:
-        # A zombie has ended; it remains visible if process 1 does not reap it.
+        # A zombie has exited; it remains visible if process 1 does not reap it.
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
     except OSError:
         return True  # The system has no /proc.

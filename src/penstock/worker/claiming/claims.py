@@ -170,7 +170,7 @@ class Claims:
             release = self._release or self._registration.worker != result.worker
             self.released += release
             self._runner.begin(job, result.worker, release=release)
-        # Not while another claim is under way, which may give back a part of the number it took.
+        # Not while another claim is under way, which may return a part of the number it took.
         if result.jobs and self.left == 0 and not self._claim_began:
             self.stop(self._limit_reason)
 

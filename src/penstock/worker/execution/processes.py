@@ -137,7 +137,7 @@ class Processes:
                     with contextlib.suppress(OSError, RuntimeError):  # it has just exited
                         lifeline.write_eof()  # the server kills the child now
                     # A server that is still importing has made no child, and will make none for a
-                    # lifeline that has ended: do not wait for it.
+                    # closed lifeline: do not wait for it.
                     if not await _wait({end}, None if born.is_set() else ON_ITS_WAY_SECONDS):
                         end.cancel()
                 await _wait({end, words}, None)

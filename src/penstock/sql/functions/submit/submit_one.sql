@@ -126,7 +126,7 @@ begin
       -- A large request of a kind that splits becomes several jobs, which form a batch.
       select * into v_kind from penstock.kind k where k.name = p_kind and k.split_field is not null;
       if found and p_dedupe_key is null then
-        -- Before the pieces are made: a caller who asks for a million may not be able to pay for
+        -- Before the pieces are made: a caller who requests a million may not be able to pay for
         -- one.
         if penstock._count_of(p_payload, v_kind.split_field) > 1000::bigint * v_kind.split_most then
           perform penstock._refuse(422, 'invalid_payload',
