@@ -81,6 +81,6 @@ async def test_a_limit_that_cannot_be_set_now_is_refused(
     await engine.jobs.claim(await engine.workers.register("w"), "q", 1)
     async with conn.transaction():
         await engine.jobs.cancel(ticket.id, conn=conn)
-        with pytest.raises(Conflict, match="try again when it has ended") as caught:
+        with pytest.raises(Conflict, match="try again after that transaction") as caught:
             await engine.queues.edit("q", concurrency=1)
     assert caught.value.code == "contended"

@@ -179,7 +179,7 @@ async def test_one_command_starts_everything_and_ctrl_c_ends_it(tmp_path: Path) 
         return f"Practise at http://127.0.0.1:{essays.web_port}" in everything.printed
 
     async def started_again() -> bool:
-        return "The worker is gone" in everything.printed
+        return "The worker died" in everything.printed
 
     try:
         everything.wait_ready()

@@ -75,7 +75,7 @@ async def _is_stopped_and_begun_again(windows: Windows, page: Page) -> None:
     await page.get_by_label("Your essay").fill(ESSAY)
     await page.get_by_role("button", name="Analyze").click()
     job = page.locator("penstock-job")
-    await expect(job).to_contain_text("Nothing is being worked on at the moment.")
+    await expect(job).to_contain_text("Nothing is being processed at the moment.")
     await axe(page)
     await page.emulate_media(color_scheme="dark")
     await axe(page)

@@ -95,7 +95,7 @@ def test_the_page_asks_every_three_seconds_until_completed_or_failed() -> None:
     """F2: as it is written, for where there is no browser to see it."""
     assert 'poll="3000"' in (FOLDER / "pages" / "task.html").read_text()
     script = (FOLDER / "static" / "tasks.js").read_text()
-    assert 'const ENDED = new Set(["completed", "failed"]);' in script
+    assert 'const FINISHED = new Set(["completed", "failed"]);' in script
     assert "setInterval" not in script
 
 

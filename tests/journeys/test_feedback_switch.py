@@ -163,7 +163,7 @@ async def test_one_command_starts_everything_and_ctrl_c_ends_it(tmp_path: Path) 
         return f"Meine Aufgaben: http://127.0.0.1:{site.web_port}" in everything.printed
 
     async def started_again() -> bool:
-        return "The worker is gone" in everything.printed
+        return "The worker died" in everything.printed
 
     try:
         everything.wait_ready()
@@ -193,7 +193,7 @@ async def test_one_command_starts_everything_and_ctrl_c_ends_it(tmp_path: Path) 
     ("model", "sentence"),
     [
         ("https://models.example.com", "outside of private networks|a public name"),
-        ("llama", "it may be simulated, real, or http"),
+        ("llama", "it must be simulated, real, or http"),
     ],
 )
 def test_a_model_outside_of_the_school_is_refused(

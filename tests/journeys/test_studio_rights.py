@@ -323,8 +323,8 @@ async def test_odd_requests_are_answered_with_a_sentence(shop_window: Studio) ->
 @pytest.mark.parametrize(
     ("words", "env", "sentence"),
     [
-        (["--port", "99999"], {}, "--port is '99999'; it may be a number from 1 to 65535"),
-        ([], {"STUDIO_PORT": "web"}, "--port is 'web'; it may be a number from 1 to 65535"),
+        (["--port", "99999"], {}, "--port is '99999'; it must be a number from 1 to 65535"),
+        ([], {"STUDIO_PORT": "web"}, "--port is 'web'; it must be a number from 1 to 65535"),
         ([], {"IMAGE_TIMEOUT": "200"}, "IMAGE_TIMEOUT is '200'; it may be a number up to 70"),
         ([], {"IMAGE_TIMEOUT": "soon"}, "IMAGE_TIMEOUT is 'soon'; it may be a number up to 70"),
     ],

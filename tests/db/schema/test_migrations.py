@@ -310,7 +310,7 @@ async def test_a_users_object_in_our_schema_is_not_dropped(
     wanted = schema(ONE)
     await migrations.up(conn, wanted)
     await conn.execute("create table penstock.mine (id int)")
-    with pytest.raises(MigrationFailed, match=r"penstock\.mine depends on.*not ours: move"):
+    with pytest.raises(MigrationFailed, match=r"penstock\.mine depends on.*not Penstock's: move"):
         await migrations.down(conn, schema=wanted)
 
 
@@ -330,7 +330,7 @@ async def test_a_second_migration_gives_up_with_an_error_if_the_first_takes_long
     other = await asyncpg.connect(blank)
     async with other.transaction():
         await other.execute("select pg_advisory_xact_lock($1)", migrations.LOCK_KEY)
-        with pytest.raises(Conflict, match="Another migration is at work") as caught:
+        with pytest.raises(Conflict, match="Another migration is running") as caught:
             await migrations.up(conn, schema(ONE))
     assert caught.value.code == "migration_in_progress"
     await other.close()

@@ -254,7 +254,7 @@ async def test_behind_a_pooler_of_transactions_it_does_not_start(database: str) 
         return
 
     async with pooled(database) as dsn:
-        with pytest.raises(Misconfigured, match="give it the address of the server itself"):
+        with pytest.raises(Misconfigured, match="use the address of the server itself"):
             await Worker(dsn, app.handlers(), Options(name="w")).run()
 
 
