@@ -39,7 +39,8 @@ def unharmed(others: list[Any]) -> None:
 
 async def named(crew: Crew) -> list[Any]:
     return await crew.conn.fetch(
-        "select kind, location, seconds, ended_at from penstock.blocked_loop where job_id is not null"
+        "select kind, location, seconds, ended_at from penstock.blocked_loop"
+        " where job_id is not null"
     )
 
 
