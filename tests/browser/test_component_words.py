@@ -83,7 +83,7 @@ async def test_a_screen_reader_hears_words_that_changed_and_nothing_else(
     heard = part(page, "announcement")
     await expect(heard).to_have_attribute("role", "status")
     await page.clock.run_for(1000)
-    await expect(heard).to_have_text("Waiting. #9 in queue, starts in about 2 minutes")
+    await expect(heard).to_have_text("Queued. #9 in queue, starts in about 2 minutes")
     await shown.evaluate(
         """(one) => {
           window.said = [];

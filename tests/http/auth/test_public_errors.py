@@ -246,11 +246,11 @@ async def test_a_job_that_finishes_while_a_customer_waits_shows_general_words(
         ("fail", ("invalid_request", f"{SMALL}, [redacted]", True)),
         (
             "fail silently",
-            ("invalid_request", "It could not be done with what was handed in.", None),
+            ("invalid_request", "This input could not be processed.", None),
         ),
         (
             "fail for operators",
-            ("invalid_request", "It could not be done with what was handed in.", None),
+            ("invalid_request", "This input could not be processed.", None),
         ),
         ("cancel", ("cancelled", SMALL, True)),
         (

@@ -157,8 +157,8 @@ class Server:
         if inside is None:  # Unknown on this system: Postgres itself checks, and refuses.
             return True
         if not inside:
-            # Its lock files name a process that no longer exists. Postgres would believe them if another
-            # process has that id now, as happens when a container is restarted.
+            # Its lock files name a process that no longer exists. Postgres would believe them if
+            # another process has that id now, as happens when a container is restarted.
             for path in (self.data / "postmaster.pid", self.socket / f"{SOCKET_FILE}.lock"):
                 path.unlink(missing_ok=True)
             return True

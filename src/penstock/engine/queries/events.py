@@ -235,7 +235,8 @@ class Events(Statements):
     ) -> list[ScopeState]:
         """The scopes that have another fingerprint; `n` counts from 0."""
         rows = await self._fetch(
-            "select n, print, ids, versions, finished from penstock.poll_scopes($1, $2, $3, $4, $5)",
+            "select n, print, ids, versions, finished"
+            " from penstock.poll_scopes($1, $2, $3, $4, $5)",
             (*_columns(scopes, 2), list(fingerprints), margin, most),
         )
         return [
