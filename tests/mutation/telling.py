@@ -67,7 +67,7 @@ async def a_late_report_of_an_earlier_delivery_does_not_count(s: Scene) -> None:
     assert await report(s, second, taken=True) == "delivered"
 
 
-@catches("report_delivery: not taken", raises=asyncpg.CheckViolationError, match="taken_is_over")
+@catches("report_delivery: not taken")
 async def a_delivered_message_stays_delivered(s: Scene) -> None:
     await finished_with_webhooks(s)
     [row] = await claim(s)

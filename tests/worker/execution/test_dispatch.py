@@ -386,7 +386,7 @@ async def test_a_handler_may_hand_over_its_job(
         given.append(await job.hand_over())
         if n == 2:
             raise RuntimeError("the call failed")
-        with pytest.raises(Exception, match="handed over"):
+        with pytest.raises(Exception, match="was dispatched"):
             await job.progress(2, 2)
 
     async with working(database, app):
