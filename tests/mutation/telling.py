@@ -3,8 +3,6 @@
 from typing import Any
 from uuid import UUID
 
-import asyncpg
-
 from mutation.scene import Scene, catches
 from support import factory
 from support.factory import Row
