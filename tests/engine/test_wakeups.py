@@ -56,7 +56,7 @@ async def test_a_job_that_was_started_meanwhile_was_the_next(
     assert (first.position, first.eta_seconds, second.position) == (1, 0, 2)
     assert await factory.claim(conn, worker) != []
     read = await conn.fetchrow(
-        "select place, eta_seconds from penstock.read_submitted($1)", first.id
+        "select queue_position, eta_seconds from penstock.read_submitted($1)", first.id
     )
     assert read is not None
     assert tuple(read) == (1, 0)

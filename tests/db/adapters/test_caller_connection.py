@@ -126,7 +126,7 @@ async def test_a_refusal_has_penstocks_error_with_every_driver(
         assert (unknown.value.code, unknown.value.field) == ("unknown_kind", "kind")
         assert (unknown.value.status, unknown.value.sqlstate) == (404, "PS404")
         assert unknown.value.members == {"kind": "nope", "index": 0}
-        assert "spelt" in (unknown.value.hint or "")
+        assert "spelling" in (unknown.value.hint or "")
     async with BORROWERS[driver](database) as app:
         with pytest.raises(TooLarge) as large:
             await ready.jobs.submit_many(

@@ -94,7 +94,7 @@ async def test_a_call_that_always_conflicts_fails_with_the_reason(
         tries += 1
         raise asyncpg.SerializationError("could not serialize access")
 
-    monkeypatch.setattr("penstock.engine.engine.AGAIN_SECONDS", (0, 0))
+    monkeypatch.setattr("penstock.engine.statements.AGAIN_SECONDS", (0, 0))
     monkeypatch.setattr(ready._pool, "fetch", undone)
     with pytest.raises(RolledBack) as caught:
         await ready.jobs.submit(NewJob(kind="q"))

@@ -158,7 +158,7 @@ def test_the_error_of_a_server_that_does_not_start_quotes_its_log(made: Path) ->
 def test_a_removed_socket_of_a_running_server(made: Path) -> None:
     with Embedded.use(made, settings=QUICK):
         (made / "socket" / ".s.PGSQL.5432").unlink()
-        with pytest.raises(EmbeddedFailed, match=r"its socket in .* is gone"):
+        with pytest.raises(EmbeddedFailed, match=r"its socket in .* is missing"):
             Embedded.use(made)
     assert not runs(made)
 
