@@ -14,11 +14,11 @@ async def test_a_process_is_alive_without_the_database(
     site: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def broken(*_: Any) -> None:
-        raise AssertionError("it asked the database")
+        raise AssertionError("it queried the database")
 
     await site.start()
-    monkeypatch.setattr("penstock.engine.engine.Engine._fetch", broken)
-    monkeypatch.setattr("penstock.engine.engine.Engine.transaction", broken)
+    monkeypatch.setattr("penstock.db.connections.pool.Pool.fetch", broken)
+    monkeypatch.setattr("penstock.db.connections.pool.Pool.acquire", broken)
     answer = await site.anonymous.get("/healthz")
     assert (answer.status_code, answer.json()) == (200, {"status": "ok"})
 
