@@ -49,13 +49,13 @@ async def test_limits_are_edited_refused_and_reset(
     await expect(page.get_by_role("status").filter(has_text="This applies at once")).to_be_visible()
     await expect(line).to_contain_text("edited")
     assert await _concurrency(scene) == 7
-    await page.get_by_role("button", name="to its declared options").click()
+    await page.get_by_role("button", name="Reset to declared options").click()
     await expect(page.get_by_role("heading", level=1)).to_contain_text("to its declared options")
     await axe(page)
     await page.get_by_role("link", name="No, go back").click()
     assert await _concurrency(scene) == 7, "not confirmed yet"
-    await page.get_by_role("button", name="to its declared options").click()
-    await page.get_by_role("button", name="to its declared options").click()
+    await page.get_by_role("button", name="Reset to declared options").click()
+    await page.get_by_role("button", name="Reset to declared options").click()
     await expect(page.get_by_role("status").filter(has_text="as declared again")).to_be_visible()
     assert await _concurrency(scene) == 2
 
