@@ -86,7 +86,7 @@ async def test_a_payload_that_a_worker_cannot_read_is_ignored_and_logged_once(
         await until_finished(conn, jobs)
     statuses = await conn.fetch("select status from penstock.finished")
     assert Counter(row["status"] for row in statuses) == {"succeeded": 3}
-    logs = [record for record in caplog.records if "cannot be read" in record.message]
+    logs = [record for record in caplog.records if "unreadable notification" in record.message]
     assert 1 <= len([one for one in logs if one.levelno == logging.WARNING]) <= 2
     assert not [one for one in caplog.records if one.levelno >= logging.ERROR]
     await app.close()
