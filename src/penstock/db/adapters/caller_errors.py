@@ -128,7 +128,11 @@ def _explained(error: BaseException) -> PenstockError | None:
     for name, piece, message in _BY_WORDS:
         if name in names and piece in words:
             return _odd(message)
-    return _lost() if "OperationalError" in names and "connection is lost" in words else None
+    # asyncpg raises InternalClientError if the connection breaks while it prepares a statement.
+    is_lost = "InternalClientError" in names or (
+        "OperationalError" in names and "connection is lost" in words
+    )
+    return _lost() if is_lost else None
 
 
 def _odd(message: str) -> Invalid:
