@@ -272,7 +272,7 @@ as $$
     order by j.id for no key update skip locked
   )
   update penstock.job j set
-    -- A failure_pending one was not counted yet.
+    -- A failure that is held for its minute was not counted yet.
     failures = j.failures - greatest(0, j.provisional - j.failure_pending::integer),
     provisional = 0, deferrals = j.deferrals + 1,
     withdrawn_failures = j.withdrawn_failures + (p_jobs is null)::integer,

@@ -26,7 +26,7 @@ as $$
     when p_outcome = 'cancelled'
       or p_cancel_requested -- guard: cancel asked
       then 'cancelled'::penstock.job_status
-    -- The last provisional failure is failure_pending for a minute before it is final.
+    -- The last provisional failure is held (failure_pending) for a minute before it is final.
     when p_outcome in ('retry', 'timed_out') -- guard: the rest is free
       and p_failures + 1 >= p_max_attempts -- guard: attempts left
       then 'failed'::penstock.job_status
