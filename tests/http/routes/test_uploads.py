@@ -195,6 +195,9 @@ async def test_invalid_forms_are_refused(site: Site, conn: asyncpg.Connection) -
         413,
         "upload_too_large",
     )
+    account = b'--b\r\nContent-Disposition: form-data; name="account"\r\n\r\nJos\xe9\r\n'
+    refusal = problem(await raw(account + head + b"1\r\n--b--\r\n"), 422, "invalid_request")
+    assert refusal["field"] == "account", "not UTF-8, so it names no account"
     assert (await raw(head + b"1\r\n--b--\r\n")).status_code == 201
     assert await conn.fetchval("select count(*) from penstock.upload") == 1
 

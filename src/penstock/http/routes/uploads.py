@@ -218,6 +218,16 @@ class _Parser(MultiPartParser):
             self._held.add(end - start)
         super().on_part_data(data, start, end)
 
+    def on_part_end(self) -> None:
+        # Starlette would read other bytes as Latin-1: another account's name.
+        if self._current_part.file is None:
+            name = self._current_part.field_name
+            try:
+                self._current_part.data.decode()
+            except UnicodeDecodeError:
+                raise _wrong(f"{name}: not UTF-8", name) from None
+        super().on_part_end()
+
     def on_end(self) -> None:
         self._complete = True
 
